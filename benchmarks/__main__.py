@@ -40,8 +40,8 @@ from benchmarks.harness import (
 )
 from benchmarks.output import benchmark_text, missing_table, target_table, text, write_results
 from benchmarks.targets import verdicts
-from recorder.contract.config.options import Option, check_options
-from recorder.contract.errors import RecorderError
+from recorder.common.errors import RecorderError
+from recorder.config.options import Option, check_options
 
 
 @dataclass(frozen=True)

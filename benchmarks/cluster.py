@@ -19,8 +19,8 @@ import msgspec
 from benchmarks.frames import make_frames
 from benchmarks.harness import Figure, Option, Run, recorder, run_measured, succeed
 from benchmarks.packing import record
-from recorder.contract.clock import SystemClock
-from recorder.finalizer import ArchiveRequest
+from recorder.archives.finalize import ArchiveRequest
+from recorder.common.clock import SystemClock
 from recorder.fleet.packing_jobs import plan_jobs
 from recorder.fleet.store import Manifest, open_store
 

@@ -23,11 +23,11 @@ from benchmarks.frames import BEAMS, COLUMNS, load_frames, make_frames
 from benchmarks.harness import Figure, Option, Run, ratios
 from benchmarks.pictures import equal_quality, jpeg_psnr_db, video_psnr_db
 from benchmarks.rig_drivers.lidar import FIELDS
-from drivers._protocols.ouster_frames import channel_arrays, channel_specs
-from recorder.contract.channel_formats import CHANNEL_FORMATS
-from recorder.contract.channel_formats.jpeg import encode_jpeg
-from recorder.contract.channel_formats.xz import WORTH
-from recorder.contract.streams import StreamSpec
+from drivers.ouster.frames import channel_arrays, channel_specs
+from recorder.codecs import CHANNEL_FORMATS
+from recorder.codecs.jpeg import encode_jpeg
+from recorder.codecs.streams import StreamSpec
+from recorder.codecs.xz import WORTH
 
 OPTIONS = {
     "laps": Option("int", 8, "times that a round encodes each frame", minimum=1),

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from benchmarks.frames import SENSORS, make_frames
 from benchmarks.harness import Figure, Option, Run
 from benchmarks.recording import record_measured, rig_sensors
-from drivers.ouster import OusterDriver
+from drivers.ouster.driver import OusterDriver
 
 OPTIONS = {
     "seconds": Option("float", 30.0, "recorded seconds of a run", minimum=1),

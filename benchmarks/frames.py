@@ -16,13 +16,13 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from drivers._kit.driver import EndOfSource, Sample, SensorConfig
-from drivers.camera import CameraDriver
-from drivers.mmwave import SIM_CHIRP
-from drivers.ouster import OusterDriver
-from drivers.sim.imu import SimulatedImu
-from drivers.sim.radar import SimulatedRadar
-from recorder.contract.config.options import check_options
+from drivers.camera.driver import CameraDriver
+from drivers.kit.driver import EndOfSource, Sample, SensorConfig
+from drivers.mmwave.driver import SIM_CHIRP
+from drivers.mmwave.model import SimulatedRadar
+from drivers.ouster.driver import OusterDriver
+from drivers.world.imu import SimulatedImu
+from recorder.config.options import check_options
 
 Array = npt.NDArray[Any]
 

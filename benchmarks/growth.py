@@ -33,7 +33,7 @@ from benchmarks.frames import make_frames
 from benchmarks.harness import Figure, Option, Run, recorder, run_measured, succeed
 from benchmarks.recording import Recording, record_measured
 from recorder.archives.base import available
-from tests.report.hour import long_session
+from tests.viewers.report.hour import long_session
 
 OPTIONS = {
     "rounds": Option("int", 3, "repetitions of each", minimum=1),
@@ -79,7 +79,7 @@ def measure(run: Run) -> Iterator[Figure]:
 
 
 def _verbs(run: Run) -> Iterator[Figure]:
-    run.data["verbs"] = "sessions of tests.report.hour"
+    run.data["verbs"] = "sessions of tests.viewers.report.hour"
     for times in TIMES:
         seconds = round(run.options["base"]) * times
         with run.scratch() as folder:

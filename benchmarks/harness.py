@@ -40,7 +40,7 @@ import psutil
 
 from benchmarks.figures import Figure, ratios
 from benchmarks.measure import TreeMemory, adopting_orphans
-from recorder.contract.config.options import Option
+from recorder.config.options import Option
 
 __all__ = ["Figure", "Option", "Run", "Unavailable", "ratios", "recorder", "run_measured"]
 

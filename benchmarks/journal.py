@@ -17,13 +17,12 @@ from unittest import mock
 import numpy as np
 
 from benchmarks.harness import Figure, Option, Run
-from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.contract.wire import Kind, Message
-from recorder.formats import digests
-from recorder.formats.disk import PosixDisk
-from recorder.session import journal_state, merkle
+from recorder.bus.wire import Kind, Message
+from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.common.files import PosixDisk
+from recorder.recording.writer.session_writer import SessionWriter
+from recorder.session.journal import digests, merkle, state
 from recorder.session.layout import JOURNAL, SessionPlan, private
-from recorder.writer.session_writer import SessionWriter
 from tests.manual_clock import ManualClock
 
 _SWEEP = ("rng", "rng_far", "rfl", "nir")
@@ -155,7 +154,7 @@ def measure_once(root: Path, seconds: float, hours: float) -> dict[tuple[str, st
         mock.patch.object(running, "update", timed(running.update)),
         mock.patch.object(running, "leaf", timed(running.leaf)),
         mock.patch.object(merkle, "digest", timed(digests.digest)),
-        mock.patch.object(journal_state, "digest", timed(digests.digest)),
+        mock.patch.object(state, "digest", timed(digests.digest)),
     ):
         load.turn()
         timed.seconds, timed.calls, began = 0.0, 0, time.process_time()

@@ -29,8 +29,8 @@ from benchmarks.frames import make_frames
 from benchmarks.harness import ROOT, BenchmarkError, Figure, Option, Run
 from benchmarks.measure import Memory, ProcessTree
 from benchmarks.recording import rig_sensors, write_config
-from recorder.contract.control.client import Client
-from recorder.contract.errors import RecorderError
+from recorder.bus.control.client import Client
+from recorder.common.errors import RecorderError
 
 WAYS: Final = ("no live section", "no viewer", "one viewer", "five clients")
 OPTIONS = {

@@ -13,10 +13,10 @@ import numpy as np
 import psutil
 
 _LABELS = {
-    "recorder.writer": "writer",
+    "recorder.recording.writer": "writer",
     "recorder.session.checksums": "checksums",
-    "recorder.live": "live",
-    "recorder.triggers": "triggers",
+    "recorder.viewers.live": "live",
+    "recorder.recording.triggers": "triggers",
     "drivers.can": "can",
     "benchmarks.rig_drivers.camera": "camera",
     "benchmarks.rig_drivers.lidar": "lidar",

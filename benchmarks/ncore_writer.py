@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from benchmarks.harness import Figure, Option, Run, Unavailable, ratios
 from recorder.archives.ncore import IdealPinhole, SequenceWriter
-from recorder.archives.ncore.sequence import StoreKind
+from recorder.archives.ncore.format.sequence import StoreKind
 
 ROWS, COLUMNS = 128, 1024
 RAYS = ROWS * COLUMNS

@@ -19,15 +19,15 @@ from typing import Any, Final
 import numpy.typing as npt
 
 from benchmarks.harness import Figure, Option, Run
-from drivers._devices.ouster_sdk import load_sdk
-from drivers._kit.driver import Lost, Sample, SensorConfig, State
-from drivers._kit.encode import Encoder
-from drivers.ouster import OusterDriver
-from drivers.sim.lidar import LidarScene, default_info
-from drivers.sim.ouster_packets import LidarPackets
-from drivers.sim.world import World
-from recorder.contract.config.options import check_options
-from recorder.contract.errors import DeviceError
+from drivers.kit.driver import Lost, Sample, SensorConfig, State
+from drivers.kit.encode import Encoder
+from drivers.ouster.driver import OusterDriver
+from drivers.ouster.model import LidarScene, default_info
+from drivers.ouster.model_packets import LidarPackets
+from drivers.ouster.sdk import load_sdk
+from drivers.world import World
+from recorder.common.errors import DeviceError
+from recorder.config.options import check_options
 
 _PROFILES: Final = ("RNG15_RFL8_NIR8", "RNG19_RFL8_SIG16_NIR16_DUAL")
 OPTIONS = {

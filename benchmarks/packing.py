@@ -35,7 +35,7 @@ from benchmarks.harness import (
 from benchmarks.measure import file_bytes
 from benchmarks.recording import COMMAND, rig_sensors, write_config
 from drivers.sim import truth
-from drivers.sim.world import World
+from drivers.world import World
 from recorder.archives.base import available
 from recorder.session.reader import Session
 

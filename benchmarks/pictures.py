@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.channel_formats.jpeg import encode_jpeg
+from recorder.codecs.jpeg import encode_jpeg
 
 Pictures = npt.NDArray[np.uint8]
 """u1 [n, height, width, 3]."""

@@ -35,17 +35,12 @@ import numpy as np
 
 from benchmarks.harness import Figure, Option, Run, info
 from benchmarks.recording import write_config
-from drivers._devices.dca1000 import CardReceiver
-from drivers._protocols.dca1000 import (
-    PACKET_BYTES,
-    PAYLOAD_BYTES,
-    RESET_AR_DEVICE,
-    make_packets,
-)
-from drivers._protocols.dca1000_frames import FrameAssembler, MissedFrames
-from drivers.sim.emulators.dca1000_card import CARD, HOST, CaptureCard
-from drivers.sim.emulators.radar_firmware import DemoFirmware
-from drivers.sim.radar import SIM_CHIRP
+from drivers.mmwave.connection import CardReceiver
+from drivers.mmwave.emulator_card import CARD, HOST, CaptureCard
+from drivers.mmwave.emulator_firmware import DemoFirmware
+from drivers.mmwave.frames import FrameAssembler, MissedFrames
+from drivers.mmwave.model import SIM_CHIRP
+from drivers.mmwave.packets import PACKET_BYTES, PAYLOAD_BYTES, RESET_AR_DEVICE, make_packets
 
 _FRAME_BYTES: Final = SIM_CHIRP.frame_bytes
 _RATES: Final = (10_800, 30_000, 60_600, 100_000, 150_000, 200_000, 250_000, 300_000, 400_000)

@@ -117,7 +117,7 @@ def _shares(ours: list[Recording], theirs: list[Capture], seconds: float) -> Ite
 
 def _pack_later(session: Path) -> tuple[float, int]:
     """Pack a session's stored rows; return CPU seconds, and the session's bytes afterwards."""
-    words = [sys.executable, "-P", "-m", "recorder.session.repacking", str(session)]
+    words = [sys.executable, "-P", "-m", "recorder.integrity.deferred_compression", str(session)]
     done = run_measured(words)
     return done.cpu_s, file_bytes(session)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from benchmarks.harness import Figure, Option, Run, recorder, run_measured, succeed
 from recorder.session.summary import folder_bytes
-from tests.report.hour import long_session
+from tests.viewers.report.hour import long_session
 
 OPTIONS = {
     "lengths": Option("str", "20,60", "minutes of the sessions"),
@@ -21,7 +21,7 @@ QUICK = {"lengths": "2,8", "rounds": 1}
 
 def measure(run: Run) -> Iterator[Figure]:
     """Make each session, and measure its reports."""
-    run.data["sessions"] = "made by tests.report.hour"
+    run.data["sessions"] = "made by tests.viewers.report.hour"
     for minutes in map(int, run.options["lengths"].split(",")):
         with run.scratch() as folder:
             session = long_session(folder / str(minutes), 60 * minutes)

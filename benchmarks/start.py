@@ -120,7 +120,7 @@ def _stamps(session: Path) -> dict[str, tuple[int, int]]:
 
 def _serve(run: Run, config: Path, environment: dict[str, str]) -> dict[str, float]:
     """Return the seconds until a daemon's drivers are armed, and until a session is open."""
-    from recorder.contract.control.client import Client, DaemonError
+    from recorder.bus.control.client import Client, DaemonError
 
     with run.scratch() as root:
         text = config.read_text().replace("root: ../demo", f"root: {root}")

@@ -20,16 +20,16 @@ import cv2
 
 from benchmarks.frames import HEIGHT, PCAP, VIDEO, WIDTH
 from benchmarks.harness import Figure, Option, Run
-from drivers._kit.driver import Driver, EndOfSource, Sample, SensorConfig
-from drivers._kit.encode import Encoder
-from drivers.camera import CameraDriver
-from drivers.mmwave import MmwaveDriver
-from drivers.ouster import OusterDriver
-from drivers.xsens import XsensDriver
-from recorder.contract.config.options import check_options
-from recorder.contract.streams import StreamSpec
-from recorder.contract.wire import Kind, Message
-from recorder.live.views import Drawing, make_view
+from drivers.camera.driver import CameraDriver
+from drivers.kit.driver import Driver, EndOfSource, Sample, SensorConfig
+from drivers.kit.encode import Encoder
+from drivers.mmwave.driver import MmwaveDriver
+from drivers.ouster.driver import OusterDriver
+from drivers.xsens.driver import XsensDriver
+from recorder.bus.wire import Kind, Message
+from recorder.codecs.streams import StreamSpec
+from recorder.config.options import check_options
+from recorder.viewers.live.views import Drawing, make_view
 
 SAMPLES = 12
 OPTIONS = {"rounds": Option("int", 5, "drawings of each sample", minimum=1)}

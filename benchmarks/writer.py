@@ -39,9 +39,9 @@ from benchmarks.harness import (
 )
 from benchmarks.measure import cpu_seconds
 from benchmarks.recording import Recording, record_measured, rig_sensors
-from drivers._kit.driver import SensorConfig
-from drivers._kit.encode import Encoder
-from recorder.contract.config.options import check_options
+from drivers.kit.driver import SensorConfig
+from drivers.kit.encode import Encoder
+from recorder.config.options import check_options
 
 OPTIONS = {
     "seconds": Option("float", 20.0, "recorded seconds of a run", minimum=1),

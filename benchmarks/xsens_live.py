@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import Figure, Option, Run
-from drivers._devices.xsens import Mti, Received
-from drivers._kit.driver import Lost, Sample, SensorConfig
-from drivers.sim.emulators.xsens import XsensEmulator
-from drivers.sim.imu import BOOT_NS
-from drivers.xsens import XsensDriver
-from recorder.contract.config.options import check_options
-from recorder.contract.config.settings import SensorEntry
+from drivers.kit.driver import Lost, Sample, SensorConfig
+from drivers.world.imu import BOOT_NS
+from drivers.xsens.connection import Mti, Received
+from drivers.xsens.driver import XsensDriver
+from drivers.xsens.emulator import XsensEmulator
+from recorder.config.options import check_options
+from recorder.config.settings import SensorEntry
 
 SETTLED_S = 3.0
 OPTIONS = {

@@ -29,9 +29,9 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
-from recorder.processing.lidar import OusterOptics
-from recorder.processing.radar import RadarGeometry, RadarProcessor
-from recorder.processing.radar_spectra import mean_power
+from recorder.perception.lidar.lidar import OusterOptics
+from recorder.perception.radar.radar import RadarGeometry, RadarProcessor
+from recorder.perception.radar.spectra import mean_power
 from recorder.session.reader import Session, lidar_range_mm
 
 Picture = npt.NDArray[np.uint8]

@@ -25,7 +25,7 @@ PUBLIC = {
     "recorder.formats.vrs": "write and read VRS files",
     "recorder.formats.mcap": "write and read MCAP files",
     "recorder.archives.ncore": "write NCore V4 sequences",
-    "drivers._kit.driver": "write a driver",
+    "drivers.kit.driver": "write a driver",
 }
 """Packages for programs of others; all other modules may change with every version."""
 LOADS = re.compile(
@@ -93,12 +93,12 @@ def on_post_build(config: Any) -> None:
 def options_page() -> str:
     """Schemes and options of each driver, as ``python -m drivers.NAME schema`` prints them."""
     lines = ["# Options of the drivers", ""]
-    for path in sorted((PROJECT / "drivers").glob("[a-z]*.py")):
-        command = [sys.executable, "-m", f"drivers.{path.stem}", "schema"]
+    for path in sorted((PROJECT / "drivers").glob("*/driver.py")):
+        command = [sys.executable, "-m", f"drivers.{path.parent.name}", "schema"]
         printed = subprocess.run(command, cwd=PROJECT, capture_output=True, check=True).stdout
         schema = json.loads(printed)
         lines += [
-            f"## `{path.stem}`",
+            f"## `{path.parent.name}`",
             "",
             schema["description"],
             "",

@@ -11,7 +11,7 @@
             frame.imu.acc               # the window of 0.5 s
 
 The names in ``__all__`` are public, and so are the packages `recorder.formats.vrs`,
-`recorder.formats.mcap` and `recorder.archives.ncore`, and, for drivers, `drivers._kit.driver`.
+`recorder.formats.mcap` and `recorder.archives.ncore`, and, for drivers, `drivers.kit.driver`.
 Everything else is internal and may change with every version.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from recorder.api.frames import Frame, Frames, frames
     from recorder.api.session import Gap, Session, open, sessions
     from recorder.api.stream import Channel, Sample, Stream, Window
-    from recorder.contract.errors import FormatError, RecorderError, SessionError, UsageError
+    from recorder.common.errors import FormatError, RecorderError, SessionError, UsageError
 
 __version__ = "0.1.0"
 __all__ = [
@@ -55,7 +55,7 @@ _MODULES = {
     "recorder.api.frames": ("Frame", "Frames", "frames"),
     "recorder.api.session": ("Gap", "Session", "open", "sessions"),
     "recorder.api.stream": ("Channel", "Sample", "Stream", "Window"),
-    "recorder.contract.errors": ("FormatError", "RecorderError", "SessionError", "UsageError"),
+    "recorder.common.errors": ("FormatError", "RecorderError", "SessionError", "UsageError"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -13,7 +13,7 @@ def main() -> int:
             print(f"recorder: {problem}", file=sys.stderr)
             return 1
         from recorder.cli import main as command
-        from recorder.contract.process import end_where_threads_cannot_begin
+        from recorder.common.process_setup import end_where_threads_cannot_begin
 
         end_where_threads_cannot_begin()
         code = command()

@@ -21,13 +21,13 @@ import pytest
 import yaml
 
 from recorder.archives.l5kit.dataset import AGENT
+from recorder.bus.control.server import ControlServer
 from recorder.cli import build_parser, main
-from recorder.contract.config.loading import load_config
-from recorder.contract.errors import ConfigError
-from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.daemon.control.server import ControlServer
-from recorder.daemon.driver_registry import driver_schema, prefetch
-from recorder.processing.lidar_points import POINT
+from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.common.errors import ConfigError
+from recorder.config.loading import load_config
+from recorder.perception.lidar.points import POINT
+from recorder.recording.supervisor.driver_registry import driver_schema, prefetch
 from tests.api.rig import drive
 from tests.session.build import START_NS, Builder, full_session
 from tests.session.simulated import SMALL
@@ -36,7 +36,7 @@ PROJECT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
 RUN_ELSEWHERE = {
     "reading.md": "tests/session/test_session_docs.py",
-    "redaction.md": "tests/processing/redaction/test_document.py",
+    "redaction.md": "tests/perception/redaction/test_document.py",
     "drivers.md": "tests/acceptance/test_readme.py",
 }
 """Documents whose blocks another test runs."""
@@ -184,7 +184,7 @@ def test_yaml_is_a_config(tmp_path: Path, document: str, code: str) -> None:
     key = "age1" + "q" * 58  # in the place of a shortened one
     values = yaml.safe_load(re.sub(r"age1[0-9a-z]*\.\.\.", key, code))
     if document == "radar.md" and "antennas" in code:
-        pytest.skip("a part of calibration.yaml: tests/processing/ reads antennas")
+        pytest.skip("a part of calibration.yaml: tests/perception/ reads antennas")
     if document == "radar.md" and "cfg" in values:
         values = {"sensors": {"radar": {"driver": "mmwave", "source": "dca1000:", **values}}}
     config = tmp_path / "rig.yaml"

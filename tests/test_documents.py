@@ -13,8 +13,8 @@ import pytest
 
 import recorder
 from docs.make_pictures import behind
-from recorder.contract.config.options import OptionTable
-from recorder.contract.config.settings import SECTIONS, SENSOR_KEYS
+from recorder.config.options import OptionTable
+from recorder.config.settings import SECTIONS, SENSOR_KEYS
 
 PROJECT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]

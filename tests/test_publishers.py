@@ -10,39 +10,39 @@ from pathlib import Path
 import pytest
 
 from drivers.sim.annotate import annotate
+from recorder.archives.finalize import ArchiveRequest, collect, finalize
 from recorder.archives.ncore import SequenceWriter
-from recorder.archives.ncore.sequence import StoreKind
-from recorder.catalog.catalog import update_catalog
-from recorder.clip.writing import write_clip
-from recorder.contract.curve import make_keys
-from recorder.daemon.control.server import ControlServer
-from recorder.daemon.postprocessing.retention import keep
-from recorder.daemon.recording.desired_state import DesiredStateFile
-from recorder.daemon.recording.state_machine import DesiredState
-from recorder.daemon.root_lock import RootLock
-from recorder.finalizer import ArchiveRequest, collect, finalize
+from recorder.archives.ncore.format.sequence import StoreKind
+from recorder.bus.control.keys import make_keys
+from recorder.bus.control.server import ControlServer
+from recorder.common.files import PosixDisk
+from recorder.fleet.catalog.catalog import update_catalog
 from recorder.fleet.fetching import download_session
 from recorder.fleet.store import open_store
 from recorder.fleet.uploading import upload_session
-from recorder.formats.disk import PosixDisk
 from recorder.formats.vrs.rewrite import rewrite_vrs
-from recorder.report import write_report
-from recorder.report.fleet import write_index
+from recorder.integrity.vehicle_key import VehicleKey, make_key
+from recorder.recording.clip.writing import write_clip
+from recorder.recording.postprocessing.retention import keep
+from recorder.recording.root_lock import RootLock
+from recorder.recording.sessions.desired_state import DesiredStateFile
+from recorder.recording.sessions.state_machine import DesiredState
+from recorder.recording.writer.recovery import recover
+from recorder.recording.writer.session_writer import SessionWriter
 from recorder.session.checksums import write_checksums
-from recorder.session.kept_events import KeptEvent, write_events, write_unstored
+from recorder.session.event_clips import KeptEvent, write_events, write_unstored
 from recorder.session.layout import ROOT_PRIVATE, SessionPlan
 from recorder.session.part import WHOLE
-from recorder.session.vehicle_key import VehicleKey, make_key
-from recorder.writer.recovery import recover
-from recorder.writer.session_writer import SessionWriter
+from recorder.viewers.report import write_report
+from recorder.viewers.report.report_index import write_index
 from tests.archives.edgefirst.rig import FULL_CALIBRATION
 from tests.archives.ncore import build
 from tests.archives.ncore.packer_rig import rig
+from tests.drivers.world.test_annotate import make_session
 from tests.faults.numbers import message, stream
 from tests.manual_clock import ManualClock
 from tests.rights import Rights
 from tests.session.build import START_NS, Builder, camera_spec
-from tests.sim.test_annotate import make_session
 from tests.sync_order import SyncOrder
 
 

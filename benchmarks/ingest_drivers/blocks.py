@@ -15,13 +15,13 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from drivers._kit import session_seam
-from drivers._kit.driver import Driver, EndOfSource, Sample
-from drivers._kit.outbox import SendRing
-from drivers._kit.runner import main
-from recorder.contract.config.options import Option
-from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.contract.wire import Kind, Message
+from drivers.kit import session_seam
+from drivers.kit.driver import Driver, EndOfSource, Sample
+from drivers.kit.runner import main
+from drivers.kit.send_ring import SendRing
+from recorder.bus.wire import Kind, Message
+from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.config.options import Option
 
 BLOCK_BYTES = 1 << 20
 BLOCKS = 256  # different ones: what a sensor sends is new, and in no processor's cache

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.frames import SENSORS, RigSensor, load_frames
-from drivers._kit.driver import Driver, Sample
-from recorder.contract.config.options import Option
-from recorder.contract.streams import StreamSpec
+from drivers.kit.driver import Driver, Sample
+from recorder.codecs.streams import StreamSpec
+from recorder.config.options import Option
 
 
 class PlayerDriver(Driver):

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from benchmarks.frames import HEIGHT, WIDTH
 from benchmarks.rig_drivers._player import PlayerDriver, rig, take_frame
-from drivers._kit.driver import Sample
-from drivers._kit.runner import main
-from recorder.contract.config.options import Option
-from recorder.contract.streams import ChannelSpec, StreamSpec
+from drivers.kit.driver import Sample
+from drivers.kit.runner import main
+from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.config.options import Option
 
 _LARGE = 6
 

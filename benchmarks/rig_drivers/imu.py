@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.rig_drivers._player import PlayerDriver, rig
-from drivers._kit.driver import Sample
-from drivers._kit.runner import main
-from recorder.contract.streams import ChannelSpec, StreamSpec
+from drivers.kit.driver import Sample
+from drivers.kit.runner import main
+from recorder.codecs.streams import ChannelSpec, StreamSpec
 
 _UNITS = {"acc": "m/s^2", "avel": "rad/s", "rot": "rad"}
 

@@ -11,13 +11,13 @@ import numpy.typing as npt
 
 from benchmarks.frames import BEAMS, COLUMNS, LIDAR_JSON
 from benchmarks.rig_drivers._player import PlayerDriver, rig, take_frame
-from drivers._kit.driver import Sample
-from drivers._kit.runner import main
-from drivers._ouster.packing import choose_packing
-from drivers._protocols.ouster_frames import channel_arrays, channel_specs
-from drivers.ouster import OusterDriver
-from recorder.contract.config.options import Option
-from recorder.contract.streams import StreamSpec
+from drivers.kit.driver import Sample
+from drivers.kit.runner import main
+from drivers.ouster.driver import OusterDriver
+from drivers.ouster.frames import channel_arrays, channel_specs
+from drivers.ouster.packing import choose_packing
+from recorder.codecs.streams import StreamSpec
+from recorder.config.options import Option
 
 FIELDS = {"RANGE": ("u4", ()), "REFLECTIVITY": ("u1", ()), "NEAR_IR": ("u2", ())}
 _SECOND = {"RANGE2": ("u4", ()), "REFLECTIVITY2": ("u1", ())}

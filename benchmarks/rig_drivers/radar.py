@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.rig_drivers._player import PlayerDriver, rig, take_frame
-from drivers._kit.driver import Sample
-from drivers._kit.runner import main
-from drivers.mmwave import SIM_CHIRP
-from recorder.contract.streams import ChannelSpec, StreamSpec
+from drivers.kit.driver import Sample
+from drivers.kit.runner import main
+from drivers.mmwave.driver import SIM_CHIRP
+from recorder.codecs.streams import ChannelSpec, StreamSpec
 
 
 class RadarPlayer(PlayerDriver):

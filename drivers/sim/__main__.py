@@ -12,14 +12,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from drivers.kit.emulator_faults import Fault, parse_fault
 from drivers.sim.annotate import annotate
 from drivers.sim.calibration import calibration_text
-from drivers.sim.emulators.faults import Fault, parse_fault
-from drivers.sim.emulators.rig import EmulatedRig
-from recorder.contract.clock import SignalEvent
-from recorder.contract.config.settings import SensorEntry
-from recorder.contract.errors import RecorderError, UsageError
-from recorder.contract.process import die_with_parent
+from drivers.sim.emulated_rig import EmulatedRig
+from recorder.common.clock import SignalEvent
+from recorder.common.errors import RecorderError, UsageError
+from recorder.common.process_setup import die_with_parent
+from recorder.config.settings import SensorEntry
 
 _TURN_S = 0.2
 

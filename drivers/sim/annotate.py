@@ -22,14 +22,14 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 import numpy.typing as npt
 
+from drivers.camera.model import SIM_CAMERA_OPTIONS, SIM_FPS, make_camera, make_lens
 from drivers.sim import truth
 from drivers.sim.calibration import OF_SESSION, Placed, calibration_text
-from drivers.sim.camera import SIM_CAMERA_OPTIONS, SIM_FPS, make_camera, make_lens
-from drivers.sim.world import SCENE_OPTION, World, mounts
-from recorder.contract.config.options import check_options
-from recorder.contract.config.yaml_lines import read_yaml
-from recorder.contract.errors import SessionError
-from recorder.contract.raw_pixels import raw_pixels
+from drivers.world import SCENE_OPTION, World, mounts
+from recorder.codecs.raw_pixels import raw_pixels
+from recorder.common.errors import SessionError
+from recorder.config.options import check_options
+from recorder.config.yaml_lines import read_yaml
 
 CUBOIDS: Final = "_cuboids/truth.jsonl"
 POSE: Final = "_pose"

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from drivers.sim.camera import SIM_SIZE
-from drivers.sim.lens import Lens
-from drivers.sim.world import mounts
+from drivers.camera.lens import Lens
+from drivers.camera.model import SIM_SIZE
+from drivers.world import mounts
 
 CALIBRATED_AT: Final = "2026-01-01"
 _DEFAULTS: Final = """\

@@ -10,10 +10,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from drivers.sim.camera import SimulatedCamera
-from drivers.sim.outlines import SHIFT, Polygon
-from drivers.sim.world import World
-from drivers.sim.world.mounts import rotate_back
+from drivers.camera.model import SimulatedCamera
+from drivers.camera.outlines import SHIFT, Polygon
+from drivers.world import World
+from drivers.world.mounts import rotate_back
 
 Floats = npt.NDArray[np.float64]
 

@@ -10,10 +10,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.errors import SessionError
-from recorder.processing.calibration import Calibration as CalibrationFile
-from recorder.processing.geometry import apply, invert
-from recorder.processing.projection import Projection
+from recorder.common.errors import SessionError
+from recorder.perception.calibration import Calibration as CalibrationFile
+from recorder.perception.geometry import apply, invert
+from recorder.perception.projection import Projection
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from recorder.contract.config.options import suggest
-from recorder.contract.errors import SessionError
+from recorder.common.errors import SessionError
+from recorder.config.options import suggest
 
 
 class UnknownNameError(SessionError, KeyError):

@@ -14,7 +14,7 @@ from typing import Any
 from recorder.api.errors import UnknownNameError, describe_unknown
 from recorder.api.session import Session
 from recorder.api.stream import Sample, Stream, Window, to_ns
-from recorder.processing.frames import time_windows
+from recorder.perception.frames import time_windows
 
 _SENSORS = ("camera", "lidar", "radar")
 _MOST_OPEN = 8

@@ -18,20 +18,20 @@ from recorder.api.calibration import Calibration
 from recorder.api.errors import UnknownNameError, describe_unknown
 from recorder.api.stream import Sample, Stream
 from recorder.api.stream_tools import StreamTools
-from recorder.contract.closing import Closing
-from recorder.contract.errors import SessionError
-from recorder.processing.calibration import Calibration as CalibrationFile
-from recorder.processing.calibration import session_calibration
-from recorder.processing.ego_motion import PoseWindow
-from recorder.processing.frames import time_windows
-from recorder.processing.poses import Identity, RecordedPoses, find_poses
-from recorder.session.absence import collect_losses
-from recorder.session.kept_events import KeptEvent
+from recorder.common.closeable import Closing
+from recorder.common.errors import SessionError
+from recorder.perception.calibration import Calibration as CalibrationFile
+from recorder.perception.calibration import session_calibration
+from recorder.perception.ego_motion import PoseWindow
+from recorder.perception.frames import time_windows
+from recorder.perception.poses import Identity, RecordedPoses, find_poses
+from recorder.session.discovery import find_sessions_below
+from recorder.session.event_clips import KeptEvent
 from recorder.session.loss_accounts import losses
 from recorder.session.loss_intervals import loss_intervals
+from recorder.session.missing_sensors import collect_losses
 from recorder.session.part import WHOLE, Moment, Part
 from recorder.session.reader import Session as Reader
-from recorder.session.search import find_sessions_below
 from recorder.session.session_part import SessionPart
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from recorder.api.calibration import check_frame
 from recorder.api.errors import UnknownNameError, describe_unknown
-from recorder.processing.ego_motion import motion_around
-from recorder.processing.frames import Kind
-from recorder.processing.geometry import apply
+from recorder.perception.ego_motion import motion_around
+from recorder.perception.frames import Kind
+from recorder.perception.geometry import apply
 from recorder.session.playback import find_unit
 
 if TYPE_CHECKING:
@@ -400,7 +400,7 @@ class Window(_ChannelValues):
             pandas = import_module("pandas")
         except ImportError:
             raise ImportError("to_pandas needs pandas: pip install pandas") from None
-        from recorder.processing.export.tables import table_channels
+        from recorder.archives.export.tables import table_channels
 
         for name in channels or ():
             self._check(name)

@@ -9,13 +9,13 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.errors import SessionError
-from recorder.processing.calibration import Calibration
-from recorder.processing.camera_pictures import Pictures
-from recorder.processing.frames import Kind, kind_of, mean_period_ns
-from recorder.processing.lidar_points import SweepPoints
-from recorder.processing.radar_detections import RadarDetections
-from recorder.processing.sensor_files import radar_geometry
+from recorder.common.errors import SessionError
+from recorder.perception.calibration import Calibration
+from recorder.perception.camera.camera_pictures import Pictures
+from recorder.perception.frames import Kind, kind_of, mean_period_ns
+from recorder.perception.lidar.points import SweepPoints
+from recorder.perception.radar.detections import RadarDetections
+from recorder.perception.sensor_files import radar_geometry
 from recorder.session.playback import recorded_spec
 from recorder.session.stream import Stream
 from recorder.session.time_search import TimeSearch

@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from recorder.archives.context import PackingContext
-from recorder.contract.config.options import OptionTable, check_options, suggest
-from recorder.contract.config.settings import ARCHIVES
-from recorder.contract.errors import UsageError
-from recorder.contract.extras import need_extra
+from recorder.common.errors import UsageError
+from recorder.common.extras import need_extra
+from recorder.config.options import OptionTable, check_options, suggest
+from recorder.config.settings import ARCHIVES
 
 
 @dataclass(frozen=True)

@@ -17,18 +17,18 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from recorder.archives.session_notes import SessionNotes
-from recorder.contract.errors import ArchiveError, RecorderError, StorageError, UsageError
-from recorder.processing.calibration import Calibration
-from recorder.processing.frames import kind_of
-from recorder.processing.geometry import Floats, rotation_of_quaternion, transform
-from recorder.processing.sample_workers import (
+from recorder.archives.sample_workers import (
     EncoderFactory,
     SampleError,
     SampleWorkers,
     WorkerContext,
     processes_for,
 )
+from recorder.archives.session_notes import SessionNotes
+from recorder.common.errors import ArchiveError, RecorderError, StorageError, UsageError
+from recorder.perception.calibration import Calibration
+from recorder.perception.frames import kind_of
+from recorder.perception.geometry import Floats, rotation_of_quaternion, transform
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from recorder.archives.context import PackingContext
-from recorder.contract.config.options import Option
-from recorder.contract.errors import SessionError
-from recorder.processing.lidar import OusterOptics
-from recorder.processing.odometry import LidarOdometry, require_odometry
-from recorder.processing.poses import Cover, PoseSource, find_poses
+from recorder.common.errors import SessionError
+from recorder.config.options import Option
+from recorder.perception.lidar.lidar import OusterOptics
+from recorder.perception.lidar.odometry import LidarOdometry, require_odometry
+from recorder.perception.poses import Cover, PoseSource, find_poses
 from recorder.session.stream import Stream
 
 ODOMETRY = "kiss-icp"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from recorder.contract.config.options import Option, OptionTable
-from recorder.processing.radar import RadarProcessor
-from recorder.processing.radar_frames import RadarFrames
-from recorder.processing.radar_geometry import RadarGeometry
-from recorder.processing.sample_workers import WorkerContext
-from recorder.processing.sensor_files import lidar_optics as lidar_optics
-from recorder.processing.sensor_files import lidar_returns as lidar_returns
-from recorder.processing.sensor_files import radar_geometry as radar_geometry
-from recorder.processing.sensor_files import read_text as read_text
+from recorder.archives.sample_workers import WorkerContext
+from recorder.config.options import Option, OptionTable
+from recorder.perception.radar.frames import RadarFrames
+from recorder.perception.radar.geometry import RadarGeometry
+from recorder.perception.radar.radar import RadarProcessor
+from recorder.perception.sensor_files import lidar_optics as lidar_optics
+from recorder.perception.sensor_files import lidar_returns as lidar_returns
+from recorder.perception.sensor_files import radar_geometry as radar_geometry
+from recorder.perception.sensor_files import read_text as read_text
 from recorder.session.stream import Stream
 
 RADAR_OPTIONS: OptionTable = {

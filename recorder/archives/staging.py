@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from recorder.archives.base import PackedFiles
-from recorder.contract.errors import SessionError, StorageError
-from recorder.contract.syscalls import exchange_names
-from recorder.formats.disk import PosixDisk, make_folders
+from recorder.common.errors import SessionError, StorageError
+from recorder.common.files import PosixDisk, make_folders
+from recorder.common.syscalls import exchange_names
 
 
 @contextlib.contextmanager

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from recorder.contract.config.settings import ARCHIVES
-from recorder.contract.errors import RecorderError, UsageError
+from recorder.common.errors import RecorderError, UsageError
+from recorder.config.settings import ARCHIVES
 
 _DEEPEST = 4  # from a session's _archives to NAME/NAME.arrow of a part
 

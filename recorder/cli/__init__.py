@@ -22,15 +22,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from recorder.cli.output import complain
-from recorder.contract.config.options import suggest
-from recorder.contract.errors import RecorderError, UsageError
+from recorder.common.errors import RecorderError, UsageError
+from recorder.config.options import suggest
 
 GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
     "Record": (
         ("demo", "recorder.cli.demo", "record simulated sensors, pack them and show the report"),
         ("run", "recorder.cli.run", "record one session in the foreground"),
         ("serve", "recorder.cli.serve", "run the daemon, which records on request"),
-        ("import", "recorder.cli.import_", "make a session of an MCAP file or a ROS 2 bag"),
+        ("import", "recorder.cli.import_command", "make a session of an MCAP file or a ROS 2 bag"),
     ),
     "Control a daemon": (
         ("start", "recorder.cli.control:start", "start recording"),
@@ -39,7 +39,7 @@ GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
         ("status", "recorder.cli.control:status", "show the daemon's status"),
     ),
     "Look at sessions": (
-        ("list", "recorder.cli.list_", "list the sessions in a folder"),
+        ("list", "recorder.cli.list_command", "list the sessions in a folder"),
         ("info", "recorder.cli.info", "show the contents of a session"),
         ("validate", "recorder.cli.validate", "check a session, or packed archives"),
         ("verify", "recorder.cli.verify", "prove that a recording is unchanged"),

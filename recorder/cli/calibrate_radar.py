@@ -35,13 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the ``antennas`` of a calibration file; return 0."""
-    from recorder.processing.calibration import Calibration
-    from recorder.processing.radar_calibration import (
+    from recorder.perception.calibration import Calibration
+    from recorder.perception.radar.calibration import (
         as_mapping,
         calibrate_by_clutter,
         calibrate_by_reflector,
     )
-    from recorder.processing.sensor_files import radar_geometry
+    from recorder.perception.sensor_files import radar_geometry
     from recorder.session.reader import Session
 
     with Session(args.session) as session:
@@ -80,7 +80,7 @@ def _parse_place(text: str) -> tuple[float, float, float]:
 
 
 def _find_radar(streams: Mapping[str, Stream], name: str | None) -> Stream:
-    from recorder.contract.errors import UsageError
+    from recorder.common.errors import UsageError
 
     radars = {stream.name: stream for stream in streams.values() if "iq" in stream.meta}
     known = ", ".join(radars) or "none"

@@ -10,7 +10,7 @@ from recorder.cli.download import add_identity, read_identity
 from recorder.cli.output import add_format, emit, human_bytes, note
 
 if TYPE_CHECKING:
-    from recorder.catalog.catalog import Update
+    from recorder.fleet.catalog.catalog import Update
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,9 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the table; return 0, or 1 if a session or folder is unreadable (others are in it)."""
-    from recorder.catalog.catalog import update_catalog
-    from recorder.catalog.table import CATALOG
-    from recorder.contract.errors import UsageError
+    from recorder.common.errors import UsageError
+    from recorder.fleet.catalog.catalog import update_catalog
+    from recorder.fleet.catalog.table import CATALOG
     from recorder.fleet.store import is_store, open_store
     from recorder.fleet.stored_catalog import catalog_store
 
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _collect_values(update: Update) -> dict[str, Any]:
-    from recorder.catalog.table import total_hours
+    from recorder.fleet.catalog.table import total_hours
     from recorder.session.verdict import FAIL
 
     return {

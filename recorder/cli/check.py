@@ -23,7 +23,7 @@ from recorder.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from recorder.contract.config.loading import Config
+    from recorder.config.loading import Config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,18 +43,11 @@ class Problem:
 
 def run(args: argparse.Namespace) -> int:
     """Check; return 0 without problems, 2 for config or source, 1 for a device or the disk."""
-    from recorder.contract.control.sockets import check_socket
-    from recorder.contract.errors import ConfigError
-    from recorder.contract.redaction import find_secret_keys, mask_passwords
-    from recorder.daemon.driver_registry import (
-        check_sources,
-        find_port_clashes,
-        find_stream_clashes,
-        load,
-    )
-    from recorder.daemon.host.clocks import clock_state, summary
-    from recorder.daemon.keeping.sizes import ring_findings
-    from recorder.daemon.preflight import (
+    from recorder.bus.control.addresses import check_socket
+    from recorder.common.errors import ConfigError
+    from recorder.common.secret_masking import find_secret_keys, mask_passwords
+    from recorder.recording.host.clocks import clock_state, summary
+    from recorder.recording.preflight import (
         check_root,
         disk_findings,
         examine_disk,
@@ -63,7 +56,14 @@ def run(args: argparse.Namespace) -> int:
         ring_problem,
         sensor_findings,
     )
-    from recorder.triggers.references import find_trigger_faults
+    from recorder.recording.ring.capacity import ring_findings
+    from recorder.recording.supervisor.driver_registry import (
+        check_sources,
+        find_port_clashes,
+        find_stream_clashes,
+        load,
+    )
+    from recorder.recording.triggers.references import find_trigger_faults
 
     config = load(args.config)
     results = check_sources(config.sensors)
@@ -165,8 +165,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _check_keys(config: Config) -> list[Problem]:
     """Check the keys that the config names: for uploads, custody, and TCP."""
-    from recorder.contract.curve import check_keys
-    from recorder.contract.errors import StorageError, UsageError
+    from recorder.bus.control.keys import check_keys
+    from recorder.common.errors import StorageError, UsageError
 
     if config.upload.recipients:
         from recorder.fleet.encryption import Recipients
@@ -176,7 +176,7 @@ def _check_keys(config: Config) -> list[Problem]:
         except UsageError as error:
             return [Problem("upload.recipients", str(error), 2)]
     if config.custody.key is not None:
-        from recorder.session.vehicle_key import VehicleKey
+        from recorder.integrity.vehicle_key import VehicleKey
 
         try:
             VehicleKey(config.custody.key).last_signature()

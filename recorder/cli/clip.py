@@ -12,7 +12,7 @@ from recorder.cli.output import add_format, emit, human_bytes, note, progress
 from recorder.cli.signals import handle_signals
 
 if TYPE_CHECKING:
-    from recorder.clip.writing import Clip
+    from recorder.recording.clip.writing import Clip
     from recorder.session.part import Part
 
 
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Cut the clip and return 0."""
-    from recorder.contract.errors import UsageError
+    from recorder.common.errors import UsageError
     from recorder.session.part import Part
 
     if args.events:
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _parse_streams(args: argparse.Namespace) -> tuple[str, ...] | None:
-    from recorder.contract.errors import UsageError
+    from recorder.common.errors import UsageError
 
     names = None if args.streams is None else tuple(dict.fromkeys(args.streams.split(",")))
     if names is not None and "" in names:
@@ -83,7 +83,7 @@ def _choose_folder(args: argparse.Namespace) -> Path:
 
 
 def _cut(args: argparse.Namespace, sessions: list[Path], part: Part, name: str | None) -> Clip:
-    from recorder.clip.writing import write_clip
+    from recorder.recording.clip.writing import write_clip
 
     with (
         handle_signals(interrupt, signal.SIGTERM),  # as Ctrl-C does: nothing half-made is left
@@ -102,8 +102,8 @@ def _cut(args: argparse.Namespace, sessions: list[Path], part: Part, name: str |
 
 def _cut_events(args: argparse.Namespace) -> int:
     """Cut each event out of the sessions that hold it; return 0, or 1 if an event failed."""
-    from recorder.contract.errors import RecorderError, UsageError
-    from recorder.session.kept_events import OPEN, read_events
+    from recorder.common.errors import RecorderError, UsageError
+    from recorder.session.event_clips import OPEN, read_events
     from recorder.session.part import Moment, Part
 
     for option in ("begin", "until", "name"):

@@ -1,6 +1,6 @@
 """Verbs that make one request to a daemon: ``start``, ``stop``, ``mark``, ``status``, ``keep``.
 
-A verb has the arguments of its request (`recorder.contract.control.requests`).
+A verb has the arguments of its request (`recorder.bus.control.requests`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from recorder.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from recorder.contract.control.client import Client, Reply
+    from recorder.bus.control.client import Client, Reply
 
 
 def add_socket(parser: argparse.ArgumentParser) -> None:
@@ -51,12 +51,12 @@ def connect(args: argparse.Namespace) -> Client:
         UsageError: an address over TCP has no keys.
         DaemonError: no daemon answers.
     """
-    from recorder.contract.control.client import Client
-    from recorder.contract.errors import UsageError
+    from recorder.bus.control.client import Client
+    from recorder.common.errors import UsageError
 
     if args.socket is None or not args.socket.startswith("tcp://"):
         return Client(args.socket)
-    from recorder.contract.curve import CurveClient
+    from recorder.bus.control.keys import CurveClient
 
     if args.keys is None:
         raise UsageError("--keys: a daemon over TCP needs a folder of keys")
@@ -69,7 +69,7 @@ def ask(args: argparse.Namespace, op: str, **values: Any) -> Reply:
     Raises:
         DaemonError: the daemon refused the request.
     """
-    from recorder.contract.control.client import DaemonError
+    from recorder.bus.control.client import DaemonError
 
     with connect(args) as client:
         try:
@@ -219,7 +219,7 @@ class DaemonVerb:
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare the request's arguments, and the options for the daemon's address."""
-        from recorder.contract.control.requests import OPS
+        from recorder.bus.control.requests import OPS
 
         for each in fields(OPS[self.op]):
             if each.metadata["words"]:
@@ -228,7 +228,7 @@ class DaemonVerb:
 
     def run(self, args: argparse.Namespace) -> int:
         """Make the request and return the exit code."""
-        from recorder.contract.control.requests import OPS, make_request
+        from recorder.bus.control.requests import OPS, make_request
 
         names = sorted(each.name for each in fields(OPS[self.op]))
         values = {name: given for name in names if (given := getattr(args, name, None)) is not None}
@@ -278,8 +278,8 @@ class Keep(DaemonVerb):
 
     def run(self, args: argparse.Namespace) -> int:
         """Keep the session, or release it, and return 0."""
-        from recorder.contract.errors import StorageError
-        from recorder.daemon.postprocessing.retention import keep
+        from recorder.common.errors import StorageError
+        from recorder.recording.postprocessing.retention import keep
 
         path = Path(args.session)
         shown = str(path)
@@ -309,7 +309,7 @@ def _parse_interval(text: str) -> float:
 
 
 def _parse_pairs(items: Sequence[str]) -> dict[str, str]:
-    from recorder.contract.errors import UsageError
+    from recorder.common.errors import UsageError
 
     pairs: dict[str, str] = {}
     for item in items:

@@ -17,7 +17,7 @@ from recorder.cli.run import seconds
 from recorder.cli.signals import handle_signals
 
 if TYPE_CHECKING:
-    from recorder.contract.config.loading import Config
+    from recorder.config.loading import Config
 
 CONFIG = Path(__file__).resolve().parents[1] / "configs/demo.yaml"
 """Config of the demo; in a clone, ``recorder/configs`` is a link to ``configs``."""
@@ -41,9 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the steps; return 0, or the exit code of the first step that failed."""
-    from recorder.contract.clock import SystemClock
-    from recorder.daemon.driver_registry import load
-    from recorder.daemon.recording.plans import render_config_name
+    from recorder.common.clock import SystemClock
+    from recorder.recording.sessions.session_plan import render_config_name
+    from recorder.recording.supervisor.driver_registry import load
     from recorder.session.layout import REPORT
 
     config = load(CONFIG)
@@ -68,8 +68,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _find_packable(config: Config) -> list[str]:
     """Return the archives of the config whose packages are installed."""
-    from recorder.contract.errors import UsageError
-    from recorder.finalizer import ArchiveRequest, prepare
+    from recorder.archives.finalize import ArchiveRequest, prepare
+    from recorder.common.errors import UsageError
 
     names = []
     for step in config.finalize:
@@ -84,7 +84,7 @@ def _find_packable(config: Config) -> list[str]:
 
 def _run_step(arguments: list[str]) -> int:
     """Print a command of the recorder, run it, and return its exit code."""
-    from recorder.contract.launch import module_command
+    from recorder.common.module_launcher import module_command
 
     print(f"\n$ recorder {shlex.join(arguments)}", flush=True)
     # Ctrl-C is the command's: it ends the recording, and the demo goes on.

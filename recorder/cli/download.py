@@ -53,7 +53,7 @@ def read_identity(args: argparse.Namespace) -> Identity | None:
 
 def run(args: argparse.Namespace) -> int:
     """Download the session and return 0."""
-    from recorder.contract.errors import UsageError
+    from recorder.common.errors import UsageError
     from recorder.fleet.fetching import download_session
     from recorder.fleet.store import is_store, open_store
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from recorder.cli.output import add_format, emit, format_table
 
 if TYPE_CHECKING:
-    from recorder.contract.config.options import Option, OptionTable
+    from recorder.config.options import Option, OptionTable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the drivers, or one driver's sources and options; return 0."""
-    from recorder.daemon.driver_registry import available_drivers, driver_schema, prefetch
+    from recorder.recording.supervisor.driver_registry import (
+        available_drivers,
+        driver_schema,
+        prefetch,
+    )
 
     if args.name is not None:
         schema = driver_schema(args.name)

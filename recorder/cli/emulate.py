@@ -19,7 +19,7 @@ from recorder.cli.output import add_format, note
 from recorder.cli.signals import handle_signals
 
 if TYPE_CHECKING:
-    from recorder.contract.config.loading import Config
+    from recorder.config.loading import Config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,9 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Emulate until a signal or the sources' end; return 0, or the emulation's exit code."""
-    from recorder.contract.errors import ConfigError, RecorderError, UsageError
-    from recorder.contract.launch import module_command
-    from recorder.daemon.driver_registry import load
+    from recorder.common.errors import ConfigError, RecorderError, UsageError
+    from recorder.common.module_launcher import module_command
+    from recorder.recording.supervisor.driver_registry import load
 
     config = load(args.config)
     rig = {
@@ -120,7 +120,7 @@ def emulated_config(config: Config, sources: dict[str, dict[str, Any]]) -> dict[
         config: config whose sources feed the devices.
         sources: ``source`` and ``options`` of each sensor's device.
     """
-    from recorder.contract.config.settings import SENSOR_KEYS
+    from recorder.config.settings import SENSOR_KEYS
 
     values: dict[str, Any] = json.loads(json.dumps(config.document.values, default=str))
     values.setdefault("session", {})["root"] = str(config.session.root)

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recorder.cli.info import format_shortfall, format_window
-from recorder.cli.list_ import parse_since
+from recorder.cli.list_command import parse_since
 from recorder.cli.output import add_format, emit, format_table, human_time, note
 
 if TYPE_CHECKING:
-    from recorder.triggers.evaluation import Fired
+    from recorder.recording.triggers.evaluation import Fired
 
 _ORDERS = ("oldest", "newest")
 
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UsageError: the options do not fit together.
     """
-    from recorder.contract.errors import UsageError
+    from recorder.common.errors import UsageError
 
     if args.triggers is not None:
         for name in ("since", "trigger", "order"):
@@ -67,10 +67,10 @@ def run(args: argparse.Namespace) -> int:
 def _list(args: argparse.Namespace) -> int:
     import msgspec
 
-    from recorder.contract.clock import SystemClock
-    from recorder.contract.errors import UsageError
-    from recorder.session.kept_events import read_index
-    from recorder.session.search import is_session
+    from recorder.common.clock import SystemClock
+    from recorder.common.errors import UsageError
+    from recorder.session.discovery import is_session
+    from recorder.session.event_clips import read_index
 
     root: Path = args.folders[0]
     if is_session(root):
@@ -122,11 +122,11 @@ def _format_events(events: list[dict[str, Any]]) -> str:
 
 
 def _evaluate(args: argparse.Namespace) -> int:
-    from recorder.clip.sources import check_closed
-    from recorder.contract.errors import UsageError
-    from recorder.daemon.driver_registry import load
+    from recorder.common.errors import UsageError
+    from recorder.recording.clip.sources import check_closed
+    from recorder.recording.supervisor.driver_registry import load
+    from recorder.recording.triggers.evaluation import Evaluation
     from recorder.session.layout import read_session_json
-    from recorder.triggers.evaluation import Evaluation
 
     triggers = load(args.triggers).triggers
     if not triggers:

@@ -13,7 +13,7 @@ from recorder.cli.output import add_format, emit, human_bytes, note, progress
 from recorder.cli.signals import handle_signals
 
 if TYPE_CHECKING:
-    from recorder.processing.export import Exported
+    from recorder.archives.export import Exported
 
 _MOST_LINES = 20  # of problems
 _FORMATS = ("csv", "npz", "png", "jpg", "pcd", "pcap")
@@ -69,8 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Export; return 0, or 3 if samples that cannot be read were left out."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads of the export are enough
-    from recorder.contract.errors import UsageError
-    from recorder.processing.export import Wanted, export
+    from recorder.archives.export import Wanted, export
+    from recorder.common.errors import UsageError
     from recorder.session.reader import Session
 
     begin, end = parse_interval(args.begin, args.until)

@@ -24,12 +24,12 @@ from recorder.cli.output import (
     plain,
     progress,
 )
+from recorder.cli.post_session import complete_session
 from recorder.cli.signals import handle_signals
-from recorder.cli.truth import complete_session
 
 if TYPE_CHECKING:
-    from recorder.contract.config.loading import Config
-    from recorder.finalizer import ArchiveRequest, Finalized, Redact
+    from recorder.archives.finalize import ArchiveRequest, Finalized, Redact
+    from recorder.config.loading import Config
     from recorder.session.part import Moment, Part
 
 
@@ -112,9 +112,9 @@ def run(args: argparse.Namespace) -> int:
     """Pack; return 0, or 1 if a session or an archive failed (the others are packed)."""
     # Packers have threads of their own; those of a matrix library only get in their way.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from recorder.contract.errors import UsageError
-    from recorder.contract.syscalls import be_idle
-    from recorder.finalizer import dataset_name, prepare
+    from recorder.archives.finalize import dataset_name, prepare
+    from recorder.common.errors import UsageError
+    from recorder.common.syscalls import be_idle
 
     part = _parse_part(args)
     if args.pending is not None:
@@ -194,8 +194,8 @@ def _read_configured(sessions: list[str]) -> tuple[list[str], list[str]]:
         UsageError: the configs name no archives, or different ones.
     """
     from recorder.archives.base import available
-    from recorder.contract.errors import UsageError
-    from recorder.daemon.postprocessing.steps import option_arguments, read_requests
+    from recorder.common.errors import UsageError
+    from recorder.recording.postprocessing.steps import option_arguments, read_requests
 
     known = frozenset(available())
     asked = [read_requests(Path(session), known) for session in sessions]
@@ -216,9 +216,9 @@ def _read_configured(sessions: list[str]) -> tuple[list[str], list[str]]:
 
 def _read_redact(args: argparse.Namespace) -> Redact:
     """Read ``--redact`` and ``--originals``."""
-    from recorder.contract.config.loading import load_redact
-    from recorder.contract.errors import UsageError
-    from recorder.finalizer import AS_CONFIGURED, ORIGINALS
+    from recorder.archives.finalize import AS_CONFIGURED, ORIGINALS
+    from recorder.common.errors import UsageError
+    from recorder.config.loading import load_redact
 
     if args.redact is not None and args.originals:
         raise UsageError("--originals: packs what --redact must not show; give one of them")
@@ -228,7 +228,7 @@ def _read_redact(args: argparse.Namespace) -> Redact:
 
 
 def _parse_folder(text: str) -> Path:
-    from recorder.contract.errors import UsageError
+    from recorder.common.errors import UsageError
 
     if "://" in text:
         raise UsageError(f"{text}: is no folder; a store needs --on")
@@ -237,7 +237,7 @@ def _parse_folder(text: str) -> Path:
 
 def _parse_part(args: argparse.Namespace) -> Part:
     """Parse ``--from``, ``--until`` and ``--streams``: the part of each session to pack."""
-    from recorder.contract.errors import UsageError
+    from recorder.common.errors import UsageError
     from recorder.session.part import Part
 
     begin, end = parse_interval(args.begin, args.until)
@@ -253,7 +253,7 @@ def parse_interval(begin: str | None, end: str | None) -> tuple[Moment | None, M
     Raises:
         UsageError: a text is not a time, or the interval ends before it begins.
     """
-    from recorder.contract.errors import UsageError
+    from recorder.common.errors import UsageError
     from recorder.session.part import Moment
 
     moments = []
@@ -283,7 +283,7 @@ def _share_a_name(paths: list[Path]) -> bool:
 
 def _read_name(path: Path) -> str:
     """Return the name of a session's archives: the session's name, not that of its folder."""
-    from recorder.contract.errors import RecorderError
+    from recorder.common.errors import RecorderError
     from recorder.session.reader import Session
 
     try:
@@ -305,8 +305,8 @@ def _pack_apart(
     Returns:
         True if anything was left out; `failed` then holds the sessions that failed as a whole.
     """
-    from recorder.contract.errors import RecorderError, UsageError
-    from recorder.finalizer import finalize
+    from recorder.archives.finalize import finalize
+    from recorder.common.errors import RecorderError, UsageError
 
     only = len(args.sessions) == len(steps) == 1
     lacking = False
@@ -349,8 +349,8 @@ def _pack_together(
     failed: set[Path],
 ) -> None:
     """Pack all sessions that have not failed into one dataset for each archive."""
-    from recorder.contract.errors import RecorderError, UsageError
-    from recorder.finalizer import collect
+    from recorder.archives.finalize import collect
+    from recorder.common.errors import RecorderError, UsageError
 
     def refused(path: Path, error: RecorderError) -> None:
         note(f"recorder finalize: {error}")
@@ -382,9 +382,9 @@ def _pack_together(
 
 def _finalize_pending(args: argparse.Namespace) -> int:
     """Do the pending steps (recovery, checksums, archives) of all sessions in a config's root."""
-    from recorder.contract.clock import SignalEvent, SystemClock
-    from recorder.daemon.driver_registry import load
-    from recorder.daemon.postprocessing.pending import finalize_pending
+    from recorder.common.clock import SignalEvent, SystemClock
+    from recorder.recording.postprocessing.pending import finalize_pending
+    from recorder.recording.supervisor.driver_registry import load
 
     stop = SignalEvent()
     with handle_signals(lambda _: stop.set()):
@@ -407,8 +407,8 @@ def parse_steps(names: str, options: list[str]) -> list[ArchiveRequest]:
     """
     import yaml
 
-    from recorder.contract.errors import UsageError
-    from recorder.finalizer import ArchiveRequest
+    from recorder.archives.finalize import ArchiveRequest
+    from recorder.common.errors import UsageError
 
     chosen: dict[str, dict[str, Any]] = {}
     for name in names.split(","):
@@ -467,8 +467,8 @@ def configured_steps(config: Config) -> list[ArchiveRequest]:
     Raises:
         ConfigError: an option is wrong, or a package is not installed.
     """
-    from recorder.contract.errors import UsageError
-    from recorder.finalizer import ArchiveRequest, prepare
+    from recorder.archives.finalize import ArchiveRequest, prepare
+    from recorder.common.errors import UsageError
 
     steps = []
     for number, step in enumerate(config.finalize):
@@ -493,8 +493,8 @@ def finalize_session(
     Returns:
         The ``archives`` of ``--format json``; None if one failed (the process prints the reason).
     """
-    from recorder.contract.launch import module_command
-    from recorder.daemon.postprocessing.steps import option_arguments
+    from recorder.common.module_launcher import module_command
+    from recorder.recording.postprocessing.steps import option_arguments
 
     command = module_command("recorder", "finalize", str(session), "--format", "json")
     command += ["--to", ",".join(step.archive for step in steps)]

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from recorder.cli.output import emit, human_bytes, human_seconds, note, plain, progress
 
 if TYPE_CHECKING:
-    from recorder.finalizer import ArchiveRequest
+    from recorder.archives.finalize import ArchiveRequest
     from recorder.fleet.packing_jobs import Job, Plan
     from recorder.fleet.packing_worker import Packed
 
 
 def run(args: argparse.Namespace, steps: list[ArchiveRequest]) -> int:
     """Pack; return 0, or 1 if a session or an archive failed (the others are packed)."""
-    from recorder.contract.errors import RecorderError, UsageError
+    from recorder.common.errors import RecorderError, UsageError
     from recorder.fleet.dask_cluster import cluster, count_workers, run_jobs
     from recorder.fleet.packing_jobs import plan_jobs
     from recorder.fleet.store.base import is_store

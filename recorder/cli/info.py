@@ -17,7 +17,7 @@ from recorder.cli.output import (
     human_time,
     note,
 )
-from recorder.session.endings import ENDS
+from recorder.session.end_reasons import ENDS
 from recorder.session.event_texts import format_event_line
 
 _MOST_LINES = 20  # of marks, and of faults
@@ -129,7 +129,7 @@ def format_window(event: Mapping[str, Any]) -> str:
 
 def format_shortfall(shortfall: Mapping[str, Any], event: Mapping[str, Any]) -> str:
     """Format a missing part: ``missing: lidar, -30.0 s to -22.5 s: samples were lost``."""
-    from recorder.session.kept_events import CAUSES
+    from recorder.session.event_clips import CAUSES
 
     since, until = ((shortfall[key] - event["t_ns"]) / 1e9 for key in ("from_ns", "until_ns"))
     stream = "all streams" if shortfall["stream"] is None else shortfall["stream"]

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Make or show the key; return 0."""
-    from recorder.session.vehicle_key import KEY, VehicleKey, make_key
+    from recorder.integrity.vehicle_key import KEY, VehicleKey, make_key
 
     folder = args.dir.absolute()  # the config may be elsewhere
     path = make_key(folder) if args.action == "init" else folder / KEY

@@ -7,8 +7,8 @@ import time
 from typing import Any
 
 from recorder.cli.output import Screen, format_table, human_bytes, human_seconds, note
-from recorder.contract.redaction import mask_passwords
-from recorder.daemon.processes.sensors import Status
+from recorder.common.secret_masking import mask_passwords
+from recorder.recording.supervisor.sensors import Status
 
 _LOG_S = 5.0
 _WINDOW = 16  # states that a rate is taken over: about four seconds

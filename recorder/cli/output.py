@@ -26,13 +26,13 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Protocol, TextIO, TypeVar
 
-from recorder.contract.redaction import mask_passwords
-from recorder.contract.texts import clean as clean
-from recorder.contract.texts import human_bytes as human_bytes
-from recorder.contract.texts import human_rate as human_rate
-from recorder.contract.texts import human_seconds as human_seconds
-from recorder.contract.texts import human_time as human_time
-from recorder.contract.texts import is_active
+from recorder.common.secret_masking import mask_passwords
+from recorder.common.text_format import clean as clean
+from recorder.common.text_format import human_bytes as human_bytes
+from recorder.common.text_format import human_rate as human_rate
+from recorder.common.text_format import human_seconds as human_seconds
+from recorder.common.text_format import human_time as human_time
+from recorder.common.text_format import is_active
 
 T = TypeVar("T")
 

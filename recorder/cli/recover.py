@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recorder.cli.output import add_format, emit, format_table, human_bytes, note
-from recorder.cli.truth import write_missing_labels
+from recorder.cli.post_session import write_missing_labels
 
 if TYPE_CHECKING:
-    from recorder.writer.recovery import RecoveryReport
+    from recorder.recording.writer.recovery import RecoveryReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,13 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Recover; return 0 without losses, 3 with losses, 1 if a session could not be recovered."""
-    from recorder.contract.clock import SystemClock
-    from recorder.contract.errors import RecorderError, SessionError
-    from recorder.formats.disk import PosixDisk
+    from recorder.common.clock import SystemClock
+    from recorder.common.errors import RecorderError, SessionError
+    from recorder.common.files import PosixDisk
+    from recorder.recording.writer.recovery import recover
+    from recorder.session.discovery import describe_outside_link, find_sessions, is_session
     from recorder.session.layout import LOCK, PRIVATE, private
     from recorder.session.lock import lock_is_held
-    from recorder.session.search import describe_outside_link, find_sessions, is_session
-    from recorder.writer.recovery import recover
 
     one = is_session(args.path)
     paths = [args.path] if one else find_sessions(args.path)

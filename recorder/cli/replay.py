@@ -1,7 +1,7 @@
 """``recorder replay SESSION``: publish a recorded session as live streams on a PUB tap.
 
 Subscribers receive the same messages as from a live recording
-(`recorder.contract.bus.TapSubscriber`): the same declarations, the same encoded frames, `t_mono` on
+(`recorder.bus.sockets.TapSubscriber`): the same declarations, the same encoded frames, `t_mono` on
 this machine's monotonic clock.
 """
 
@@ -40,9 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Replay to the end, or until SIGINT or SIGTERM; return 0."""
-    from recorder.contract.bus import TapPublisher
-    from recorder.contract.clock import SignalEvent, SystemClock
-    from recorder.contract.errors import UsageError
+    from recorder.bus.sockets import TapPublisher
+    from recorder.common.clock import SignalEvent, SystemClock
+    from recorder.common.errors import UsageError
     from recorder.session.reader import Session
     from recorder.session.replay import Replay
 

@@ -16,7 +16,7 @@ from recorder.cli.output import add_format, emit, human_bytes, human_seconds, no
 from recorder.cli.signals import handle_signals
 
 if TYPE_CHECKING:
-    from recorder.report.index_rows import Row
+    from recorder.viewers.report.index_rows import Row
 
 _MOST_REASONS = 20
 
@@ -52,8 +52,8 @@ def run(args: argparse.Namespace) -> int:
     """Write the file; return 0, or 1 if a report of ``--missing`` failed (the rest is written)."""
     # As for packing: threads of a matrix library only get in the way of what records.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from recorder.contract.errors import SessionError, UsageError
-    from recorder.contract.syscalls import be_idle
+    from recorder.common.errors import SessionError, UsageError
+    from recorder.common.syscalls import be_idle
 
     if args.out is not None:
         if args.out.is_dir():
@@ -76,9 +76,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _check_out(session: Path | None, out: Path) -> None:
     """Check that ``--out`` replaces no file of a session except its own report."""
-    from recorder.contract.errors import UsageError
+    from recorder.common.errors import UsageError
+    from recorder.session.discovery import find_session_around
     from recorder.session.layout import REPORT
-    from recorder.session.search import find_session_around
 
     if (around := find_session_around(out)) is None:
         return
@@ -89,16 +89,16 @@ def _check_out(session: Path | None, out: Path) -> None:
 
 def _is_session(path: Path) -> bool:
     """Check that a folder is a session, intact or damaged."""
+    from recorder.session.discovery import is_session
     from recorder.session.layout import private
     from recorder.session.reader import sensor_folders
-    from recorder.session.search import is_session
 
     return is_session(path) or private(path).is_dir() or bool(sensor_folders(path))
 
 
 def _report_session(args: argparse.Namespace) -> int:
     """Write the report of a session, and with ``--index`` the index of its root."""
-    from recorder.report.embedded import read_summary
+    from recorder.session.embedded_report import read_summary
 
     began_s = time.monotonic()
     report = _write_report(args.path, args.out)
@@ -134,8 +134,8 @@ def _format_session(result: dict[str, Any]) -> str:
 
 def _report_root(args: argparse.Namespace) -> int:
     """Write the index of a root; with ``--missing``, first write the missing reports."""
-    from recorder.contract.errors import RecorderError, SessionError
-    from recorder.session.search import find_sessions
+    from recorder.common.errors import RecorderError, SessionError
+    from recorder.session.discovery import find_sessions
 
     sessions = find_sessions(args.path)
     if not sessions:
@@ -167,11 +167,11 @@ def _format_root(index: Path, rows: list[Row]) -> str:
 
 def _lacks_report(path: Path) -> bool:
     """Check that a session has no current report; skip links out of the root."""
-    from recorder.contract.errors import RecorderError
-    from recorder.report.embedded import read_summary
+    from recorder.common.errors import RecorderError
+    from recorder.session.discovery import describe_outside_link
+    from recorder.session.embedded_report import read_summary
     from recorder.session.layout import CLEAN, REPORT
     from recorder.session.reader import read_header
-    from recorder.session.search import describe_outside_link
 
     if describe_outside_link(path) is not None:
         return False
@@ -185,10 +185,10 @@ def _lacks_report(path: Path) -> bool:
 
 def _write_report(session: Path, out: Path | None) -> Path:
     """Write the report of a session under a lock against other reports, repair and deletion."""
-    from recorder.contract.errors import SessionError
-    from recorder.report import write_report
+    from recorder.common.errors import SessionError
+    from recorder.session.discovery import describe_outside_link
     from recorder.session.lock import hold_session
-    from recorder.session.search import describe_outside_link
+    from recorder.viewers.report import write_report
 
     if out is None and (elsewhere := describe_outside_link(session)) is not None:
         raise SessionError(f"{elsewhere}; no report is written there: name that folder, or --out")
@@ -200,7 +200,7 @@ def _write_report(session: Path, out: Path | None) -> Path:
 
 
 def _write_index(root: Path, out: Path | None) -> tuple[Path, list[Row]]:
-    from recorder.report.fleet import write_index
+    from recorder.viewers.report.report_index import write_index
 
     with _lock_folder(root), _bar(root.name) as show:
         return write_index(root, out, show)
@@ -209,7 +209,7 @@ def _write_index(root: Path, out: Path | None) -> tuple[Path, list[Row]]:
 @contextlib.contextmanager
 def _lock_folder(folder: Path) -> Iterator[None]:
     """Lock a folder so that one process at a time writes its file there."""
-    from recorder.contract.errors import StorageError
+    from recorder.common.errors import StorageError
 
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -246,7 +246,7 @@ def report_session(session: Path) -> Path | None:
     Returns:
         The report; None if it failed (the process prints the reason).
     """
-    from recorder.cli.truth import run_separately
+    from recorder.cli.post_session import run_separately
     from recorder.session.layout import REPORT
 
     if run_separately("recorder", "report", str(session), "--index"):

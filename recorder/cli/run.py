@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from recorder.cli.control import format_streams
 from recorder.cli.info import format_incidents, format_verdict
 from recorder.cli.output import add_format, clean, emit, note
-from recorder.cli.phases import PhaseTimer
+from recorder.cli.post_session import Completion, write_missing_labels
 from recorder.cli.signals import defer_interrupt, handle_signals
-from recorder.cli.truth import Completion, write_missing_labels
+from recorder.cli.timing import PhaseTimer
 
 if TYPE_CHECKING:
-    from recorder.contract.config.loading import Config
-    from recorder.daemon.foreground import Outcome
+    from recorder.config.loading import Config
+    from recorder.recording.foreground import Outcome
     from recorder.session.layout import SessionPlan
 
 
@@ -49,13 +49,13 @@ def run(args: argparse.Namespace) -> int:
     """Record; return 0, 3 with losses or a full disk, 1 after a disk failure, 2 without a start."""
     from recorder.cli.finalize import configured_steps, finalize_session
     from recorder.cli.report import report_session
-    from recorder.contract.clock import SystemClock
-    from recorder.contract.errors import StorageError, UsageError
-    from recorder.contract.session_names import check_name
-    from recorder.daemon.driver_registry import load
-    from recorder.daemon.postprocessing.steps import skip
-    from recorder.daemon.preflight import check_root, extra_problem
-    from recorder.daemon.recording.plans import plan_session, render_config_name
+    from recorder.common.clock import SystemClock
+    from recorder.common.errors import StorageError, UsageError
+    from recorder.config.names import check_name
+    from recorder.recording.postprocessing.steps import skip
+    from recorder.recording.preflight import check_root, extra_problem
+    from recorder.recording.sessions.session_plan import plan_session, render_config_name
+    from recorder.recording.supervisor.driver_registry import load
 
     timer = PhaseTimer()
     if args.name is not None:
@@ -128,10 +128,10 @@ def _record(
         The outcome, and True if a signal came after the end of the recording.
     """
     from recorder.cli.live_table import LiveView
-    from recorder.contract.clock import SystemClock
-    from recorder.contract.config.settings import LiveSettings
-    from recorder.daemon.foreground import Foreground
-    from recorder.daemon.foreground_control import serve_viewers
+    from recorder.common.clock import SystemClock
+    from recorder.config.settings import LiveSettings
+    from recorder.recording.foreground import Foreground
+    from recorder.recording.foreground_control import serve_viewers
 
     clock, view, completion = SystemClock(), LiveView(), None
     with ExitStack() as after:
@@ -166,13 +166,13 @@ def _record(
 
 def _recover_all(root: Path) -> None:
     """Recover sessions that an earlier run left open; errors do not stop the new recording."""
-    from recorder.contract.clock import SystemClock
-    from recorder.contract.errors import RecorderError
-    from recorder.daemon.root_lock import is_held
-    from recorder.formats.disk import PosixDisk
+    from recorder.common.clock import SystemClock
+    from recorder.common.errors import RecorderError
+    from recorder.common.files import PosixDisk
+    from recorder.recording.root_lock import is_held
+    from recorder.recording.writer.recovery import recover
+    from recorder.session.discovery import describe_outside_link, find_sessions
     from recorder.session.layout import CLEAN, RECOVERED, private, read_session_json
-    from recorder.session.search import describe_outside_link, find_sessions
-    from recorder.writer.recovery import recover
 
     if is_held(root):  # a daemon's own sessions are its own to recover
         return
@@ -192,7 +192,7 @@ def _recover_all(root: Path) -> None:
 
 def judge_session(session: Path) -> dict[str, Any]:
     """Read the session's end, marks, length, state and verdict from its own accounts."""
-    from recorder.contract.errors import RecorderError
+    from recorder.common.errors import RecorderError
     from recorder.session.accounts import read_accounts
     from recorder.session.reader import Session
     from recorder.session.verdict import judge_unreadable_session, verdict

@@ -29,20 +29,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT; return 0, or 1 if the daemon failed."""
+    from recorder.bus.control.addresses import choose_server_socket
+    from recorder.bus.control.server import ControlServer
     from recorder.cli.finalize import configured_steps
-    from recorder.contract.clock import SystemClock
-    from recorder.contract.control.sockets import choose_server_socket
-    from recorder.daemon.background_services import Sidecars
-    from recorder.daemon.control.remote import serve_tcp
-    from recorder.daemon.control.server import ControlServer
-    from recorder.daemon.daemon import Daemon
-    from recorder.daemon.driver_registry import load
-    from recorder.daemon.host.systemd import SystemdNotify
-    from recorder.daemon.logs import Log, under_journald
-    from recorder.daemon.processes.live_process import SidecarProcess, live_request, trigger_request
-    from recorder.daemon.processes.process_table import LIVE, TRIGGERS
-    from recorder.daemon.processes.supervisor import Supervisor
-    from recorder.daemon.service_notifier import ERROR
+    from recorder.common.clock import SystemClock
+    from recorder.recording.daemon.daemon import Daemon
+    from recorder.recording.daemon.logs import Log, under_journald
+    from recorder.recording.daemon.remote_control import serve_tcp
+    from recorder.recording.daemon.sidecars import Sidecars
+    from recorder.recording.host.systemd import SystemdNotify
+    from recorder.recording.supervisor.driver_registry import load
+    from recorder.recording.supervisor.log_levels import ERROR
+    from recorder.recording.supervisor.process_table import LIVE, TRIGGERS
+    from recorder.recording.supervisor.sidecar_process import (
+        SidecarProcess,
+        live_request,
+        trigger_request,
+    )
+    from recorder.recording.supervisor.supervisor import Supervisor
 
     config = load(args.config)
     configured_steps(config)  # report a wrong option now, not after the first session

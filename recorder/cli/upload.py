@@ -23,7 +23,7 @@ from recorder.cli.signals import handle_signals
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from recorder.contract.errors import RecorderError
+    from recorder.common.errors import RecorderError
     from recorder.fleet.uploading import Uploaded
 
 
@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Upload; return 0, or 1 if a session could not be uploaded (the others are uploaded)."""
-    from recorder.contract.errors import UsageError
+    from recorder.common.errors import UsageError
 
     if args.pending is not None:
         if (
@@ -102,11 +102,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _upload_given(args: argparse.Namespace, failed: Callable[[Path, Any], None]) -> list[Uploaded]:
-    from recorder.contract.errors import RecorderError, SessionError
+    from recorder.common.errors import RecorderError, SessionError
     from recorder.fleet.encryption import Recipients
     from recorder.fleet.store import StoreRefusedError, StoreUnreachableError, open_store
     from recorder.fleet.uploading import Limit, sort_by_urgency, upload_session
-    from recorder.session.search import find_sessions_below
+    from recorder.session.discovery import find_sessions_below
 
     recipients = Recipients(args.recipient) if args.recipient else None
     store = open_store(args.url, credentials=args.credentials)
@@ -136,8 +136,8 @@ def _upload_given(args: argparse.Namespace, failed: Callable[[Path, Any], None])
 def _upload_pending(
     args: argparse.Namespace, failed: Callable[[Path, Any], None]
 ) -> list[Uploaded]:
-    from recorder.daemon.driver_registry import load
     from recorder.fleet.pending_uploads import NotNowError, find_due_uploads, upload_pending
+    from recorder.recording.supervisor.driver_registry import load
 
     config = load(args.pending)
     if config.upload.url is None:

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the report; return 0 if there is no error (warnings are allowed), else 1."""
-    from recorder.contract.errors import SessionError
+    from recorder.common.errors import SessionError
 
     try:
         report = _validate_session(args)
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _judge(path: Path, report: Report) -> Verdict:
     """Judge a session whose files were checked."""
-    from recorder.contract.errors import SessionError
+    from recorder.common.errors import SessionError
     from recorder.session.accounts import read_accounts
     from recorder.session.reader import Session
     from recorder.session.verdict import judge_unreadable_session, verdict

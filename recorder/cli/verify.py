@@ -13,7 +13,7 @@ from recorder.cli.download import add_identity, read_identity
 from recorder.cli.output import add_format, clean, emit, progress
 
 if TYPE_CHECKING:
-    from recorder.custody.proof import Proof
+    from recorder.integrity.proof import Proof
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,11 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the proof; return 0 if nothing is changed, missing or added, else 1."""
-    from recorder.contract.errors import UsageError
-    from recorder.custody.proof import Trust
-    from recorder.custody.verifying import verify
+    from recorder.common.errors import UsageError
     from recorder.fleet.store import is_store, open_store
     from recorder.fleet.verified import verify_store
+    from recorder.integrity.proof import Trust
+    from recorder.integrity.verify import verify
 
     trust = Trust(args.public_key)
     identity = read_identity(args)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from recorder.cli.output import add_format, emit, note, open_in_browser
 
 if TYPE_CHECKING:
-    from recorder.contract.config.settings import LiveSettings
+    from recorder.config.settings import LiveSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM; return 0."""
     import asyncio
 
-    from recorder.live.playback_backend import serve_session
+    from recorder.viewers.live.playback_backend import serve_session
 
     settings = _make_settings(args)
 
@@ -72,8 +72,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _make_settings(args: argparse.Namespace) -> LiveSettings:
     """Convert the options to the config's section ``live``, and check them by its rules."""
-    from recorder.contract.config.settings import LiveSettings
-    from recorder.contract.errors import UsageError
+    from recorder.common.errors import UsageError
+    from recorder.config.settings import LiveSettings
 
     if not 0 <= args.port <= 65535:
         raise UsageError(f"--port {args.port}: needs a number from 0 to 65535")

@@ -14,14 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from recorder.contract.errors import StorageError, UsageError
-from recorder.contract.session_names import check_name
-from recorder.contract.syscalls import rename_new, sync_file_system
+from recorder.common.errors import StorageError, UsageError
+from recorder.common.files import make_empty
+from recorder.common.syscalls import rename_new, sync_file_system
+from recorder.config.names import check_name
 from recorder.fleet.encryption import Identity, Tee
 from recorder.fleet.store import Entry, Manifest, Store
 from recorder.fleet.store.base import Source, disk_errors, download, make_private_folders
 from recorder.fleet.store.manifest import ENCRYPTED, session_manifest
-from recorder.formats.disk import make_empty
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from typing import Any, Final
 import msgspec
 
 import recorder
-from recorder.contract.config.settings import plain_settings
-from recorder.contract.errors import FormatError, RecorderError, SessionError
-from recorder.finalizer import AS_CONFIGURED, ORIGINALS, ArchiveRequest, Redact, prepare
+from recorder.archives.finalize import AS_CONFIGURED, ORIGINALS, ArchiveRequest, Redact, prepare
+from recorder.common.errors import FormatError, RecorderError, SessionError
+from recorder.config.settings import plain_settings
 from recorder.fleet.store import (
     Entry,
     Manifest,
@@ -40,8 +40,9 @@ from recorder.fleet.store.manifest import (
     session_manifest,
 )
 from recorder.fleet.uploading import list_files
-from recorder.processing.calibration import read_calibration
-from recorder.processing.redaction.pictures import describe
+from recorder.perception.calibration import read_calibration
+from recorder.perception.redaction.pictures import describe
+from recorder.session.discovery import find_sessions_below
 from recorder.session.layout import (
     ARCHIVES,
     CLEAN,
@@ -53,7 +54,6 @@ from recorder.session.layout import (
     SESSION_JSON,
 )
 from recorder.session.reader import Session
-from recorder.session.search import find_sessions_below
 
 _READERS: Final = 16  # manifests that are read at a time
 _JOURNAL: Final = f"{PRIVATE}/{JOURNAL}"
@@ -73,7 +73,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         stored: the source is a store.
         inputs: digest of the session's data.
         size: bytes to pack.
-        archive, options: as for `recorder.finalizer.ArchiveRequest`.
+        archive, options: as for `recorder.archives.finalize.ArchiveRequest`.
         calibration: content of the calibration file instead of the session's own.
         out: URL of the store for the result.
         redact: entries of ``redact`` (`RedactSettings`), for archives with pictures.
@@ -161,7 +161,8 @@ def plan_jobs(
         out: URL of the store for the results.
         calibration: a calibration file that replaces the sessions' own.
         identity_file: see `Job`; None: encrypted sessions are refused.
-        redact: as for `recorder.finalizer.finalize`; the programs must be on the workers, too.
+        redact: as for `recorder.archives.finalize.finalize`; the programs must be on the workers,
+        too.
 
     Raises:
         RedactionError: the file of a program cannot be read.

@@ -15,19 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from recorder.archives.base import available
-from recorder.contract.config.loading import Config
-from recorder.contract.config.settings import UploadSettings
-from recorder.contract.control.client import Client, DaemonError
-from recorder.contract.control.sockets import choose_client_socket
-from recorder.contract.errors import RecorderError
-from recorder.daemon.postprocessing.retention import is_unclaimed
-from recorder.daemon.postprocessing.steps import find_due
+from recorder.bus.control.addresses import choose_client_socket
+from recorder.bus.control.client import Client, DaemonError
+from recorder.common.errors import RecorderError
+from recorder.config.loading import Config
+from recorder.config.settings import UploadSettings
 from recorder.fleet.encryption import Recipients
 from recorder.fleet.store import StoreRefusedError, StoreUnreachableError, open_store
 from recorder.fleet.store.folder import FolderStore
 from recorder.fleet.uploading import Limit, Progress, Uploaded, sort_by_urgency, upload_session
+from recorder.recording.postprocessing.retention import is_unclaimed
+from recorder.recording.postprocessing.steps import find_due
+from recorder.session.discovery import find_sessions
 from recorder.session.layout import read_session_json
-from recorder.session.search import find_sessions
 from recorder.session.upload_record import is_safe_at, read_uploaded
 
 _LOOK_S = 5.0

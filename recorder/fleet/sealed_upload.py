@@ -18,12 +18,12 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
-from recorder.contract.errors import StorageError
-from recorder.contract.wire_struct import prepare_type
+from recorder.common.errors import StorageError
+from recorder.common.files import PosixDisk
+from recorder.common.struct_codec import prepare_type
 from recorder.fleet.encryption import Recipients
 from recorder.fleet.store import Entry, ObjectExistsError, Segment, Store
 from recorder.fleet.store.base import Pace, Source, disk_errors, same_content
-from recorder.formats.disk import PosixDisk
 from recorder.session.layout import private
 from recorder.session.upload_record import PARTS
 

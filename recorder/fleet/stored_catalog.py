@@ -11,11 +11,11 @@ from typing import Final
 
 import msgspec
 
-from recorder.catalog.catalog import KnownRows, Update
-from recorder.catalog.rows import Row
-from recorder.catalog.table import write_table
-from recorder.contract.errors import RecorderError
-from recorder.contract.wire_struct import prepare_type
+from recorder.common.errors import RecorderError
+from recorder.common.struct_codec import prepare_type
+from recorder.fleet.catalog.catalog import KnownRows, Update
+from recorder.fleet.catalog.rows import Row
+from recorder.fleet.catalog.table import write_table
 from recorder.fleet.encryption import Identity
 from recorder.fleet.store import Manifest, Store
 from recorder.fleet.store.manifest import list_manifests, session_manifest

@@ -25,9 +25,9 @@ from typing import Any, Final
 
 import msgspec
 
-from recorder.catalog.rows import Row, read_row
-from recorder.contract.errors import SessionError, StorageError
-from recorder.contract.session_names import check_name
+from recorder.common.errors import SessionError, StorageError
+from recorder.config.names import check_name
+from recorder.fleet.catalog.rows import Row, read_row
 from recorder.fleet.encryption import Recipients
 from recorder.fleet.sealed_upload import SealedUpload, forget
 from recorder.fleet.store import Entry, Manifest, ObjectExistsError, Store

@@ -13,12 +13,8 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from recorder.contract.config.settings import ARCHIVES
-from recorder.contract.errors import RecorderError, StorageError
-from recorder.custody.proof import Proof, Trust
-from recorder.custody.sources import check_source
-from recorder.custody.vehicles import check_rows
-from recorder.custody.verifying import verify
+from recorder.common.errors import RecorderError, StorageError
+from recorder.config.settings import ARCHIVES
 from recorder.fleet.encryption import Identity
 from recorder.fleet.fetching import fetch_file
 from recorder.fleet.store import Manifest, Store
@@ -32,6 +28,10 @@ from recorder.fleet.store.manifest import (
     session_manifest,
 )
 from recorder.fleet.uploading import check_objects
+from recorder.integrity.proof import Proof, Trust
+from recorder.integrity.sources import check_source
+from recorder.integrity.vehicles import check_rows
+from recorder.integrity.verify import verify
 
 
 def verify_store(

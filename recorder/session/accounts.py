@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from recorder.contract.errors import FormatError, SessionError
-from recorder.contract.streams import StreamSpec
+from recorder.codecs.streams import StreamSpec
+from recorder.common.errors import FormatError, SessionError
 from recorder.session import event_texts
-from recorder.session.absence import collect_losses
 from recorder.session.events import INCOMPLETE
 from recorder.session.incidents import classify_events
 from recorder.session.layout import POSTPROCESSING, private
 from recorder.session.loss_accounts import losses
+from recorder.session.missing_sensors import collect_losses
 from recorder.session.reader import Session
 from recorder.session.stream import BATCH_SAMPLES, Stream
 

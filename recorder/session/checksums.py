@@ -17,10 +17,10 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from recorder.contract.syscalls import be_idle
-from recorder.formats.disk import PosixDisk
-from recorder.session.folders import fail, walk
+from recorder.common.files import PosixDisk
+from recorder.common.syscalls import be_idle
 from recorder.session.layout import ARCHIVES, PRIVATE, REPORT, private
+from recorder.session.tree_walk import fail, walk
 
 CHECKSUMS = "checksums.csv"
 _Known = tuple[tuple[int, int], str]

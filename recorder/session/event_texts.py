@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from recorder.contract.texts import human_seconds
-from recorder.session.endings import ENDS
+from recorder.common.text_format import human_seconds
+from recorder.session.end_reasons import ENDS
 from recorder.session.events import INCOMPLETE
 
 Event = Mapping[str, Any]

@@ -12,8 +12,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from recorder.contract.clock import Clock
-from recorder.formats.disk import AppendFile
+from recorder.common.clock import Clock
+from recorder.common.files import AppendFile
 
 INCOMPLETE = "incomplete"
 """Type of events about stored samples that lack parts: columns of a sweep, packets of a frame."""

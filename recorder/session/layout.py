@@ -22,11 +22,11 @@ from typing import Any
 from msgspec import UNSET
 
 import recorder
-from recorder.contract.clock import Clock
-from recorder.contract.errors import SessionError, StorageError, UsageError
-from recorder.contract.messages import SessionPlan as SessionPlan
-from recorder.contract.session_names import check_name
-from recorder.formats.disk import Disk
+from recorder.bus.messages import SessionPlan as SessionPlan
+from recorder.common.clock import Clock
+from recorder.common.errors import SessionError, StorageError, UsageError
+from recorder.common.files import Disk
+from recorder.config.names import check_name
 
 PRIVATE = "_recorder"
 SESSION_JSON = "session.json"
@@ -35,12 +35,13 @@ EVENTS = "events.jsonl"
 LOG = "log.jsonl"
 LOCK = "lock"
 KEEP = "keep"
-"""In ``_recorder`` of a session that is never deleted; see `recorder.session.kept_events`."""
+"""In ``_recorder`` of a session that is never deleted; see `recorder.session.event_clips`."""
 ROOT_PRIVATE = ".recorder"
 """The recorder's own folder in a root of sessions."""
 SALVAGE = "salvage"
 REPACK = "repack"
-"""Folder of channels that are being packed after the session; see `recorder.session.repacking`."""
+"""Folder of channels that are being packed after the session; see
+`recorder.integrity.deferred_compression`."""
 VRS = "session.vrs"
 ARCHIVES = "_archives"
 REPORT = "report.html"

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from recorder.contract.errors import SessionError
+from recorder.common.errors import SessionError
 from recorder.session import layout
 
 _TRIES = 50  # of 10 ms each

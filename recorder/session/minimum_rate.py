@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from recorder.contract.streams import StreamSpec
+from recorder.codecs.streams import StreamSpec
 
 SILENT, SLOW = "silent", "rate"
 """Causes of losses: a stream gave no sample, or fewer than its minimum rate."""

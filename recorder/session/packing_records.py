@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from recorder.formats.disk import PosixDisk
+from recorder.common.files import PosixDisk
 from recorder.session.layout import ARCHIVES
 
 PARTS = "parts"
@@ -25,7 +25,7 @@ def write_record(root: Path, archive: str, values: Mapping[str, Any]) -> Path:
         root: the folder in which the archive's own folder is.
         archive: its name.
         values: ``{packed_ns, options, files: [NAME], bytes, seconds, summary, notes: [TEXT],
-            custody}``; see `recorder.custody.archives`.
+            custody}``; see `recorder.integrity.archives`.
 
     Raises:
         OSError: it cannot be written.

@@ -14,7 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Protocol
 
-from recorder.contract.errors import SessionError, UsageError
+from recorder.common.errors import SessionError, UsageError
 
 _SECONDS = re.compile(r"\d+(\.\d*)?|\.\d+")
 _UTC = re.compile(

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.channel_formats import CHANNEL_FORMATS, channel_files
-from recorder.contract.errors import FormatError, ProtocolError
-from recorder.contract.streams import TIME_CHANNELS, ChannelSpec, StreamSpec
+from recorder.codecs import CHANNEL_FORMATS, channel_files
+from recorder.codecs.streams import TIME_CHANNELS, ChannelSpec, StreamSpec
+from recorder.common.errors import FormatError, ProtocolError
 from recorder.session.events import INCOMPLETE
 from recorder.session.loss_accounts import (
     Gap,

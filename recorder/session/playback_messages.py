@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from recorder.contract.channel_formats import CHANNEL_FORMATS, Framing
-from recorder.contract.streams import StreamSpec
-from recorder.contract.wire import Message
+from recorder.bus.wire import Message
+from recorder.codecs import CHANNEL_FORMATS, Framing
+from recorder.codecs.streams import StreamSpec
 from recorder.session.playback import Chunk, play, read_chunk, recorded_spec
 from recorder.session.reader import Session
 from recorder.session.replay import create_message

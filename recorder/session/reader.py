@@ -26,15 +26,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.closing import Closing
-from recorder.contract.errors import FormatError, ProtocolError, SessionError
-from recorder.contract.redaction import mask_secrets
-from recorder.contract.streams import StreamSpec
+from recorder.codecs.streams import StreamSpec
+from recorder.common.closeable import Closing
+from recorder.common.errors import FormatError, ProtocolError, SessionError
+from recorder.common.secret_masking import mask_secrets
 from recorder.session import layout
-from recorder.session.kept_events import KeptEvent, parse_origin_events, read_events
+from recorder.session.discovery import find_sessions
+from recorder.session.event_clips import KeptEvent, parse_origin_events, read_events
 from recorder.session.lock import lock_is_held
 from recorder.session.part import WHOLE
-from recorder.session.search import find_sessions
 from recorder.session.stream import Stream
 
 HEADER_VERSION = 1
@@ -99,7 +99,7 @@ class Session(Closing):
             partial: read what damaged files of a closed session hold, too: files that end in the
                 middle of a sample.
             redacted: folder with redacted pictures, a folder for each camera that has some, which
-                are read in place of the recorded ones (`recorder.processing.redaction`).
+                are read in place of the recorded ones (`recorder.perception.redaction`).
         """
         self.path, self.redacted = Path(path), redacted
         self.part = WHOLE
@@ -192,7 +192,7 @@ class Session(Closing):
     def kept_events(self) -> list[KeptEvent]:
         """Return the events that the session holds some of, by time.
 
-        A clip has those of the sessions that it was cut from.  See `recorder.session.kept_events`.
+        A clip has those of the sessions that it was cut from.  See `recorder.session.event_clips`.
 
         Raises:
             FormatError: their file cannot be read.

@@ -1,6 +1,6 @@
 """The replay of a recorded session on a live tap, at its own speed or another.
 
-Subscribers receive the same as from a live recording (`recorder.contract.bus.TapSubscriber`): the
+Subscribers receive the same as from a live recording (`recorder.bus.sockets.TapSubscriber`): the
 same declarations, the same encoded frames, ``t_mono`` on this machine's monotonic clock.
 """
 
@@ -13,12 +13,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from recorder.contract.buffers import Buffer
-from recorder.contract.channel_formats import CHANNEL_FORMATS, payload
-from recorder.contract.clock import Clock
-from recorder.contract.errors import SessionError
-from recorder.contract.streams import StreamSpec
-from recorder.contract.wire import Kind, Message
+from recorder.bus.wire import Kind, Message
+from recorder.codecs import CHANNEL_FORMATS, payload
+from recorder.codecs.streams import StreamSpec
+from recorder.common.buffers import Buffer
+from recorder.common.clock import Clock
+from recorder.common.errors import SessionError
 from recorder.session.playback import (
     Chunk,
     Hole,
@@ -33,7 +33,7 @@ _MAX_WAIT_S = 0.2
 
 
 class Publisher(Protocol):
-    """The tap that a replay publishes to; see `recorder.contract.bus.TapPublisher`."""
+    """The tap that a replay publishes to; see `recorder.bus.sockets.TapPublisher`."""
 
     def declare(self, spec: StreamSpec) -> None:
         """Announce a stream, also to subscribers that come later."""

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy.typing as npt
 
-from recorder.contract.errors import SessionError
-from recorder.formats.roverd import ChannelReader
+from recorder.codecs.storage import ChannelReader
+from recorder.common.errors import SessionError
 from recorder.session.part import Part
 from recorder.session.reader import Session
 from recorder.session.stream import Channels, Stream

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.errors import FormatError, SessionError
-from recorder.contract.streams import TIME_CHANNELS, ChannelSpec, StreamSpec
-from recorder.formats.roverd import ChannelReader, open_channel
+from recorder.codecs.storage import ChannelReader, open_channel
+from recorder.codecs.streams import TIME_CHANNELS, ChannelSpec, StreamSpec
+from recorder.common.errors import FormatError, SessionError
 
 BATCH_BYTES = 1 << 20
 """Decoded bytes of a batch of `Stream.iterate` by default (one sample at least)."""

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.channel_formats import CHANNEL_FORMATS, Framing
-from recorder.contract.errors import FormatError, RecorderError
-from recorder.contract.streams import TIME_CHANNELS
-from recorder.formats.roverd import ChannelReader, open_channel
+from recorder.codecs import CHANNEL_FORMATS, Framing
+from recorder.codecs.storage import ChannelReader, open_channel
+from recorder.codecs.streams import TIME_CHANNELS
+from recorder.common.errors import FormatError, RecorderError
 from recorder.session.loss_accounts import Run, balance, epoch_ids, gaps, scan
 from recorder.session.stream import Stream
 from recorder.session.validation_report import Report

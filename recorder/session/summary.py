@@ -10,17 +10,17 @@ from typing import Any
 
 import msgspec
 
-from recorder.contract.errors import FormatError, SessionError
+from recorder.common.errors import FormatError, SessionError
 from recorder.session.accounts import Accounts, read_accounts, sum_incomplete
-from recorder.session.folders import walk
+from recorder.session.event_clips import KeptEvent
 from recorder.session.incidents import classify_events
-from recorder.session.journal import read_journal
-from recorder.session.kept_events import KeptEvent
+from recorder.session.journal.journal import read_journal
 from recorder.session.layout import ARCHIVES, JOURNAL, private
 from recorder.session.loss_intervals import loss_intervals
 from recorder.session.packing_records import PARTS
 from recorder.session.reader import Session, read_header
 from recorder.session.stream import Stream
+from recorder.session.tree_walk import walk
 from recorder.session.verdict import Reason, judge_unreadable_session, verdict
 from recorder.session.vrs.files import describe_vrs
 

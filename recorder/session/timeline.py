@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.errors import RecorderError
-from recorder.session.absence import collect_losses
+from recorder.common.errors import RecorderError
 from recorder.session.incidents import classify_events
 from recorder.session.loss_accounts import WINDOW, losses
 from recorder.session.loss_intervals import find_gap_losses, get_event_interval_ns
+from recorder.session.missing_sensors import collect_losses
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
 

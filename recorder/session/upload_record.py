@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
-from recorder.contract.errors import StorageError
-from recorder.contract.wire_struct import prepare_type
-from recorder.formats.disk import PosixDisk
+from recorder.common.errors import StorageError
+from recorder.common.files import PosixDisk
+from recorder.common.struct_codec import prepare_type
 from recorder.session.layout import ARCHIVES, PRIVATE, REPORT, private
 
 UPLOADED: Final = "uploaded.json"

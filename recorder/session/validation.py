@@ -14,13 +14,13 @@ from typing import Any
 
 import yaml
 
-from recorder.contract.channel_formats import channel_files
-from recorder.contract.errors import FormatError, SessionError
+from recorder.codecs import channel_files
+from recorder.common.errors import FormatError, SessionError
 from recorder.session import layout
-from recorder.session.absence import collect_losses
-from recorder.session.digest_check import check_digests, digest_ticks
-from recorder.session.journal_checks import check_checksums, check_journal, checksum_ticks
+from recorder.session.journal.checks import check_checksums, check_journal, checksum_ticks
+from recorder.session.journal.digest_check import check_digests, digest_ticks
 from recorder.session.loss_accounts import EpochAccount, balance, losses
+from recorder.session.missing_sensors import collect_losses
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
 from recorder.session.stream_checks import StreamCheck

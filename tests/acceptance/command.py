@@ -26,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.cli import main, run
-from recorder.cli.truth import Completion
-from recorder.contract import syscalls
+from recorder.cli.post_session import Completion
+from recorder.common import syscalls
 
 PROJECT = Path(__file__).resolve().parents[2]
 RECORDER = Path(sys.executable).with_name("recorder")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.command import contents, here, recorder, write_config
-from tests.drivers.ouster_rig import make_info
+from tests.drivers.ouster.rig import make_info
 
 GARBAGE = bytes(range(256)) * 40
 IMU = 'imu: {driver: xsens, source: "sim:", pace: max}'

@@ -15,15 +15,15 @@ from mcap.reader import make_reader
 from rosbags.rosbag2 import Reader
 from rosbags.typesys import get_types_from_msg
 
-from drivers._protocols.capture import Datagram, read_datagrams
-from recorder.contract.errors import FormatError
-from recorder.formats.roverd.indexed import IndexedReader
+from recorder.codecs.storage.indexed import IndexedReader
+from recorder.common.errors import FormatError
+from recorder.formats.pcap.datagrams import Datagram, read_datagrams
 from recorder.formats.vrs import RecordType, VrsReader
 from recorder.session.playback import Chunk, play
 from recorder.session.reader import Session
 from tests.acceptance.command import assert_nothing_lost, assert_sound, here, write_config
+from tests.formats.pcap.test_datagrams import ethernet, ipv4, pcap, udp
 from tests.formats.ros2.kit import STORE
-from tests.protocols.test_capture import ethernet, ipv4, pcap, udp
 
 COUNT, STEP_NS = 400, 2_500_000
 LENGTHS = (0, 1, 512, 1206, 9000)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from recorder.contract.bus import TapSubscriber
-from recorder.contract.streams import StreamSpec
-from recorder.contract.wire import Kind
+from recorder.bus.sockets import TapSubscriber
+from recorder.bus.wire import Kind
+from recorder.codecs.streams import StreamSpec
 from tests.acceptance.command import (
     DEADLINE_S,
     PROJECT,

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from drivers.mmwave import SIM_CHIRP
-from drivers.sim.radar import SimulatedRadar
-from recorder.session.journal import read_journal
+from drivers.mmwave.driver import SIM_CHIRP
+from drivers.mmwave.model import SimulatedRadar
+from recorder.session.journal.journal import read_journal
 from tests.acceptance.command import (
     Ran,
     assert_nothing_lost,

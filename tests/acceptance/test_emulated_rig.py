@@ -24,10 +24,10 @@ import numpy as np
 import pytest
 import yaml
 
-from drivers.ouster import OusterDriver
-from drivers.sim.emulators.ouster import OusterEmulator
-from recorder.contract.config.options import check_options
-from recorder.contract.config.settings import SensorEntry
+from drivers.ouster.driver import OusterDriver
+from drivers.ouster.emulator import OusterEmulator
+from recorder.config.options import check_options
+from recorder.config.settings import SensorEntry
 from recorder.session.accounts import read_accounts, sum_incomplete
 from recorder.session.reader import Session
 from recorder.session.verdict import verdict

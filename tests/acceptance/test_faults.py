@@ -24,9 +24,9 @@ SHIFTY = '''
 
 import numpy as np
 
-from drivers._kit.driver import Driver, Sample
-from drivers._kit.runner import main
-from recorder.contract.streams import ChannelSpec, StreamSpec
+from drivers.kit.driver import Driver, Sample
+from drivers.kit.runner import main
+from recorder.codecs.streams import ChannelSpec, StreamSpec
 from tests.support.events import events
 
 

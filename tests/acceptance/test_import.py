@@ -18,14 +18,7 @@ from tests.acceptance.command import (
     here,
     write_config,
 )
-from tests.drivers.ouster_rig import (
-    T0_NS,
-    capture,
-    flat,
-    imu_packet,
-    make_info,
-    ouster_messages,
-)
+from tests.drivers.ouster.rig import T0_NS, capture, flat, imu_packet, make_info, ouster_messages
 from tests.formats.bags.kit import (
     SECOND,
     START_NS,
@@ -40,7 +33,7 @@ from tests.formats.bags.kit import (
     write_bag,
     write_mcap,
 )
-from tests.processing.test_recorded_calibration import OPTICAL, info, transforms
+from tests.perception.test_recorded_calibration import OPTICAL, info, transforms
 
 FRAME_NS, STEP_NS = 50_000_000, 10_000_000
 

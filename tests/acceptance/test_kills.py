@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recorder.session.journal import walk_journal
+from recorder.session.journal.journal import walk_journal
 from recorder.session.reader import Session
 from recorder.session.validation import validate
 from tests.kills import PATIENCE_S, Recording
@@ -77,7 +77,7 @@ def undisturbed(config: Path) -> Path:
 def test_a_killed_writer_loses_nothing(config: Path, undisturbed: Path, seed: int) -> None:
     recording = begin(config, f"writer-{seed}")
 
-    kills = recording.kill_at_random(seed, lambda line: "recorder.writer" in line, 3)
+    kills = recording.kill_at_random(seed, lambda line: "recorder.recording.writer" in line, 3)
 
     code, stderr = recording.finish()
     assert kills >= 2
@@ -146,10 +146,10 @@ def test_everything_dies_with_the_supervisor(config: Path) -> None:
 
 
 def test_a_writer_cannot_take_a_session_that_another_has(config: Path, undisturbed: Path) -> None:
-    from recorder.contract.clock import SystemClock
-    from recorder.contract.errors import SessionError
-    from recorder.formats.disk import PosixDisk
-    from recorder.writer.session_writer import SessionWriter
+    from recorder.common.clock import SystemClock
+    from recorder.common.errors import SessionError
+    from recorder.common.files import PosixDisk
+    from recorder.recording.writer.session_writer import SessionWriter
 
     with pytest.raises(SessionError, match="is closed"):
         SessionWriter.resume(PosixDisk(), undisturbed, SystemClock())

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from drivers._protocols.raw_pictures import RAW_FORMATS
-from drivers.camera import CameraDriver
-from drivers.sim.camera import make_camera
-from drivers.sim.camera_output import make_raw_values
-from recorder.contract.config.options import check_options
-from recorder.contract.raw_pixels import Levels
+from drivers.camera.driver import CameraDriver
+from drivers.camera.model import make_camera
+from drivers.camera.model_output import make_raw_values
+from drivers.camera.raw_pictures import RAW_FORMATS
+from recorder.codecs.raw_pixels import Levels
+from recorder.config.options import check_options
 from recorder.formats.vrs import DataBlock, RecordType, VrsReader
 from recorder.session.reader import Session
 from tests.acceptance.command import (
@@ -27,7 +27,7 @@ from tests.acceptance.command import (
     write_config,
 )
 from tests.acceptance.conftest import Recorded
-from tests.writer.vrs_session import stream_of
+from tests.recording.writer.vrs_session import stream_of
 
 CAMERAS = {"front": "SRGGB10P", "rear": "SGBRG12", "thermal": "Y16"}
 SIZE = (320, 240)

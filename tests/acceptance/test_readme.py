@@ -15,9 +15,9 @@ import cv2
 import numpy as np
 import pytest
 
-from recorder.contract.config.loading import load_config
-from recorder.contract.errors import ConfigError
-from recorder.daemon.driver_registry import driver_schema
+from recorder.common.errors import ConfigError
+from recorder.config.loading import load_config
+from recorder.recording.supervisor.driver_registry import driver_schema
 from recorder.session.reader import Session
 from tests.acceptance.command import DEADLINE_S, RECORDER
 

@@ -24,8 +24,8 @@ from tests.acceptance.command import (
 )
 from tests.acceptance.conftest import Recorded
 from tests.acceptance.oracles import imu_values, ouster_imu_values
-from tests.drivers.ouster_rig import sdk_frames
-from tests.protocols.xsens_logs import read_golden
+from tests.drivers.ouster.rig import sdk_frames
+from tests.drivers.xsens.xsens_logs import read_golden
 
 COUNTS = {
     "camera": 221,

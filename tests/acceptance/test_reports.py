@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from recorder.cli import truth
-from recorder.daemon.postprocessing.steps import find_due
-from recorder.report.embedded import read_summary
+from recorder.cli import post_session
+from recorder.recording.postprocessing.steps import find_due
+from recorder.session.embedded_report import read_summary
 from tests.acceptance.command import Ran, assert_sound, here, recorder, write_config
 
 IMU = 'imu: {driver: xsens, source: "sim:", pace: max}'
@@ -45,12 +45,12 @@ def test_no_finalize_makes_none_and_no_later_daemon_does(tmp_path: Path) -> None
 def test_a_report_that_fails_is_told_and_costs_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    succeeds = truth.run_separately
+    succeeds = post_session.run_separately
 
     def fails(module: str, *arguments: str) -> bool:
         return arguments[:1] != ("report",) and succeeds(module, *arguments)
 
-    monkeypatch.setattr(truth, "run_separately", fails)
+    monkeypatch.setattr(post_session, "run_separately", fails)
     ran = record(tmp_path)
     session = tmp_path / "root/s"
     assert (ran.code, ran.result["exit_code"], ran.result["report"]) == (1, 0, None)

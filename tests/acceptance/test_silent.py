@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recorder.daemon.foreground import Foreground
-from recorder.daemon.processes import supervisor
+from recorder.recording.foreground import Foreground
+from recorder.recording.supervisor import supervisor
 from tests.acceptance.command import Ran, assert_sound, column, here, relative_ns, write_config
 from tests.support.events import events
 
@@ -27,11 +27,11 @@ import time
 
 import numpy as np
 
-from drivers._kit.driver import Driver, EndOfSource, Sample
-from drivers._kit.runner import main
-from recorder.contract.errors import ConfigError, SourceError
-from recorder.contract.config.options import Option
-from recorder.contract.streams import ChannelSpec, StreamSpec
+from drivers.kit.driver import Driver, EndOfSource, Sample
+from drivers.kit.runner import main
+from recorder.common.errors import ConfigError, SourceError
+from recorder.config.options import Option
+from recorder.codecs.streams import ChannelSpec, StreamSpec
 
 S = 1_000_000_000
 
@@ -151,7 +151,9 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 def test_drivers_that_fail_in_open_stop_nobody_else(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def settled(recording: Foreground) -> bool:  # as after 30 s: tests/daemon/test_foreground.py
+    def settled(
+        recording: Foreground,
+    ) -> bool:  # as after 30 s: tests/recording/daemon/test_foreground.py
         return all(s.settled for name, s in recording.sensors.items() if name != "hangs")
 
     monkeypatch.setattr(Foreground, "settled", property(settled))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from recorder.contract.launch import driver_module_command, module_command
+from recorder.common.module_launcher import driver_module_command, module_command
 from tests.acceptance.command import DEADLINE_S, RECORDER
 
 TRAPS = ("recorder", "drivers", "numpy", "zmq", "json", "yaml", "my_sensors/recorder")
@@ -18,9 +18,9 @@ DRIVER = """
 import helper                                    # beside the package
 from my_sensors import scale                     # in it
 import numpy as np
-from drivers._kit.driver import Driver, EndOfSource, Sample
-from drivers._kit.runner import main
-from recorder.contract.streams import ChannelSpec, StreamSpec
+from drivers.kit.driver import Driver, EndOfSource, Sample
+from drivers.kit.runner import main
+from recorder.codecs.streams import ChannelSpec, StreamSpec
 
 class Counting(Driver):
     schemes = {"count": "numbers"}
@@ -108,7 +108,7 @@ def test_emulation_too(folder: Path) -> None:
 
 
 def test_a_module_of_ours_is_never_looked_for_there() -> None:
-    for driver in ("drivers.camera", "recorder.writer"):
+    for driver in ("drivers.camera", "recorder.recording.writer"):
         assert driver_module_command(driver, "run") == module_command(driver, "run")
         assert module_command(driver)[:3] == [sys.executable, "-P", "-m"]
 

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pytest
 import yaml
 
-from drivers.sim.camera import SimulatedCamera
-from drivers.sim.lens import Lens
-from drivers.sim.world import World
+from drivers.camera.lens import Lens
+from drivers.camera.model import SimulatedCamera
+from drivers.world import World
 from recorder.session.reader import Session
 from tests.acceptance.command import (
     PROJECT,
@@ -25,8 +25,8 @@ from tests.acceptance.command import (
     relative_ns,
     write_config,
 )
-from tests.sim.numbers import read_frame_number
-from tests.sim.test_annotate import matrix
+from tests.drivers.camera.model_numbers import read_frame_number
+from tests.drivers.world.test_annotate import matrix
 
 Floats = npt.NDArray[np.float64]
 

@@ -19,13 +19,13 @@ import numpy.typing as npt
 import pytest
 from ouster.sdk import core
 
-from drivers.sim.world import World
-from drivers.sim.world.mounts import LIDAR, RADAR, Mount
+from drivers.world import World
+from drivers.world.mounts import LIDAR, RADAR, Mount
 from recorder.session.reader import Session, lidar_range_mm
 from recorder.session.stream import Stream
 from tests.acceptance.command import assert_nothing_lost, assert_sound, here, write_config
-from tests.sim.caster import GROUND, in_target, off_surface
-from tests.sim.spectra import Spectrum
+from tests.drivers.mmwave.spectra import Spectrum
+from tests.drivers.ouster.caster import GROUND, in_target, off_surface
 
 Floats = npt.NDArray[np.float64]
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import numpy as np
 
-from drivers._kit.driver import incomplete
-from drivers._kit.outbox import SendRing
-from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.contract.wire import Kind, Message, decode, encode
-from recorder.formats.digests import DigestedFile
-from recorder.formats.disk import AppendFile, PosixDisk, _PosixAppendFile
+from drivers.kit.driver import incomplete
+from drivers.kit.send_ring import SendRing
+from recorder.bus.wire import Kind, Message, decode, encode
+from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.common.files import AppendFile, PosixDisk, _PosixAppendFile
+from recorder.recording.writer.recovery import RecoveryReport, recover
+from recorder.recording.writer.sequencing import Position, Verdict
+from recorder.recording.writer.session_writer import SessionWriter
+from recorder.session.journal.digests import DigestedFile
 from recorder.session.layout import SessionPlan
-from recorder.writer.recovery import RecoveryReport, recover
-from recorder.writer.sequencing import Position, Verdict
-from recorder.writer.session_writer import SessionWriter
 from tests.manual_clock import ManualClock
 
 NAME = "radar"

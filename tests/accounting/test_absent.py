@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recorder.bus.wire import Kind, Message
 from recorder.cli import main
-from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.contract.wire import Kind, Message
-from recorder.formats.disk import PosixDisk
-from recorder.session.absence import find_absent_streams
-from recorder.session.journal import read_journal
+from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.common.files import PosixDisk
+from recorder.recording.writer.disk_policy import read_ending
+from recorder.recording.writer.recovery import recover
+from recorder.recording.writer.session_writer import SessionWriter
+from recorder.session.journal.journal import read_journal
 from recorder.session.layout import SessionPlan
+from recorder.session.missing_sensors import find_absent_streams
 from recorder.session.reader import Session
 from recorder.session.summary import brief, summarize
 from recorder.session.validation import validate
-from recorder.writer.disk_policy import read_ending
-from recorder.writer.recovery import recover
-from recorder.writer.session_writer import SessionWriter
 from tests.manual_clock import ManualClock
 from tests.support.events import events
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from recorder.contract.wire import Kind, Message
-from recorder.formats.disk import PosixDisk
+from recorder.bus.wire import Kind, Message
+from recorder.common.files import PosixDisk
+from recorder.recording.writer.session_writer import SessionWriter
 from recorder.session.layout import SessionPlan
 from recorder.session.reader import Session
 from recorder.session.validation import validate
-from recorder.writer.session_writer import SessionWriter
 from tests.faults.numbers import message, stream
 from tests.manual_clock import ManualClock
 

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from drivers._kit.driver import EndOfSource, Lost, Sample, SensorConfig, State
-from drivers._kit.session_source import SessionSource
-from recorder.clip.writing import write_clip
-from recorder.contract.errors import ProtocolError
-from recorder.contract.wire import Kind, Message
+from drivers.kit.driver import EndOfSource, Lost, Sample, SensorConfig, State
+from drivers.kit.session_source import SessionSource
+from recorder.bus.wire import Kind, Message
+from recorder.common.errors import ProtocolError
+from recorder.recording.clip.writing import write_clip
+from recorder.recording.writer.sequencing import check_report
 from recorder.session.accounts import format_incomplete, read_accounts, sum_incomplete
 from recorder.session.reader import Session
 from recorder.session.summary import brief, summarize
 from recorder.session.validation import validate
 from recorder.session.verdict import verdict
-from recorder.writer.sequencing import check_report
 from tests.accounting.rig import NAME, Rig
-from tests.clip.cuts import part
+from tests.recording.clip.cuts import part
 
 
 def nothing(_: str) -> bool:

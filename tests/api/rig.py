@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from drivers.sim.lens import Lens
+from drivers.camera.lens import Lens
 from drivers.sim.truth import poses
-from drivers.sim.world import World
-from drivers.sim.world.mounts import CAMERA, IMU, LIDAR, RADAR
+from drivers.world import World
+from drivers.world.mounts import CAMERA, IMU, LIDAR, RADAR
 from tests.archives.ncore.packer_rig import add_poses
 from tests.session.build import START_NS
 from tests.session.simulated import Sizes, simulated_session

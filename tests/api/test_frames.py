@@ -14,7 +14,7 @@ import pytest
 
 import recorder
 from recorder.api.frames import Frames
-from recorder.contract.channel_formats import CHANNEL_FORMATS
+from recorder.codecs import CHANNEL_FORMATS
 from tests.session.build import Builder, camera_spec, imu_spec, radar_spec
 
 PERIOD_NS = 50_000_000

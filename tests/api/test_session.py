@@ -256,7 +256,7 @@ def test_a_folder_that_cannot_be_listed_is_reported_last(
             raise PermissionError(13, "Permission denied")
         return scan(path)
 
-    monkeypatch.setattr("recorder.session.search.os.scandir", scandir)
+    monkeypatch.setattr("recorder.session.discovery.os.scandir", scandir)
     found = recorder.sessions(tmp_path / "root")
     assert next(found).path.name == "z"
     with pytest.raises(recorder.SessionError, match="a: cannot be listed: Permission denied"):

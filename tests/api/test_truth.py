@@ -12,13 +12,13 @@ import numpy.typing as npt
 import pytest
 
 import recorder
+from drivers.camera.lens import Lens
+from drivers.camera.model import SimulatedCamera
 from drivers.sim import truth
-from drivers.sim.camera import SimulatedCamera
-from drivers.sim.lens import Lens
-from drivers.sim.world import World
+from drivers.world import World
 from recorder.archives.edgefirst.projection import depth_picture
-from recorder.processing.geometry import apply, invert, rotation_of_quaternion
-from recorder.processing.sensor_files import lidar_optics
+from recorder.perception.geometry import apply, invert, rotation_of_quaternion
+from recorder.perception.sensor_files import lidar_optics
 from recorder.session.reader import Session as Reader
 from recorder.session.reader import lidar_range_mm
 from tests.api.rig import ORIGIN_NS, SIZES

@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from recorder.contract.errors import ConfigError, FormatError, SessionError, StorageError
-from recorder.finalizer import ArchiveRequest, Finalized, finalize, prepare
+from recorder.archives.finalize import ArchiveRequest, Finalized, finalize, prepare
+from recorder.common.errors import ConfigError, FormatError, SessionError, StorageError
 from recorder.session.events import make_event
 from tests.acceptance.command import contents
 from tests.archives.ncore.packer_rig import lidar, still_imu

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from recorder.archives.context import PackingContext
-from recorder.processing.calibration import Calibration
+from recorder.perception.calibration import Calibration
 from recorder.session.reader import Session
 from tests.session.build import Builder, camera_spec, imu_spec
 

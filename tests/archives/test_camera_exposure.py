@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drivers._camera.live import EXPOSURE
-from drivers._kit.driver import Sample, SensorConfig
-from drivers._kit.session_source import SessionSource
-from drivers._kit.vrs_source import VrsSource
-from recorder.contract.streams import StreamSpec
-from recorder.finalizer import ArchiveRequest, finalize
+from drivers.camera.live import EXPOSURE
+from drivers.kit.driver import Sample, SensorConfig
+from drivers.kit.session_source import SessionSource
+from drivers.kit.vrs_source import VrsSource
+from recorder.archives.finalize import ArchiveRequest, finalize
+from recorder.codecs.streams import StreamSpec
 from recorder.formats.vrs import LayoutBlock, RecordType, VrsReader
 from recorder.session.reader import Session
 from tests.archives.edgefirst.rig import exif_of
 from tests.archives.edgefirst.rig import pack as pack_edgefirst
 from tests.archives.ncore.packer_rig import pack as pack_ncore
+from tests.recording.writer.vrs_session import stream_of
 from tests.session.build import Builder, camera_spec
-from tests.writer.vrs_session import stream_of
 
 EXPOSURES_US = [8000, 9500, 0, 12_300]
 EXPOSURE_TAG = 0x829A

@@ -8,18 +8,18 @@ import cv2
 import numpy as np
 import pytest
 
-from drivers._kit.driver import EndOfSource, Sample, SensorConfig
-from drivers._kit.vrs_source import VrsSource
-from recorder.contract.raw_pixels import RawPixels
-from recorder.finalizer import ArchiveRequest, finalize
+from drivers.kit.driver import EndOfSource, Sample, SensorConfig
+from drivers.kit.vrs_source import VrsSource
+from recorder.archives.finalize import ArchiveRequest, finalize
+from recorder.codecs.raw_pixels import RawPixels
 from recorder.formats.vrs import DataBlock, ImageContent, RecordType, VrsReader
-from recorder.processing.camera_pictures import Pictures
+from recorder.perception.camera.camera_pictures import Pictures
 from recorder.session.reader import Session
 from tests.archives.edgefirst.rig import pack as pack_edgefirst
 from tests.archives.l5kit.rig import pack as pack_l5kit
 from tests.archives.ncore.packer_rig import pack as pack_ncore
+from tests.recording.writer.vrs_session import stream_of
 from tests.session.build import HEIGHT, WIDTH, Builder, Recorded, raw_camera_spec
-from tests.writer.vrs_session import stream_of
 
 BAYER, GREY = RawPixels(10, "RGGB"), RawPixels(12)
 REMARK = "camera: pictures have the sensor's values ({}, {} bits): packed with 8 bits, {}; "

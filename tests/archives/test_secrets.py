@@ -12,17 +12,17 @@ import pytest
 import zstandard
 from mcap.reader import make_reader
 
+from recorder.archives.finalize import ArchiveRequest, finalize
 from recorder.cli import main
-from recorder.contract.config.yaml_lines import parse_yaml, shareable_text
-from recorder.contract.errors import ConfigError
-from recorder.finalizer import ArchiveRequest, finalize
+from recorder.common.errors import ConfigError
+from recorder.config.yaml_lines import parse_yaml, shareable_text
 from recorder.formats.vrs import VrsReader
 from recorder.session.reader import Session
 from recorder.session.summary import summarize
 from recorder.session.vrs.data_records import ConfigurationData
 from recorder.session.vrs.metadata_records import mask_configuration
+from tests.recording.writer.vrs_session import Recording
 from tests.session.build import Builder, camera_spec, imu_spec
-from tests.writer.vrs_session import Recording
 
 SECRETS = [f"Zx9{letter}hunter" for letter in "abcdef"]
 METADATA: dict[str, Any] = {

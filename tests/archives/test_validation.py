@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from recorder.archives.finalize import ArchiveRequest, finalize
 from recorder.archives.validation import (
     ArchiveCheck,
     ArchiveReport,
@@ -18,8 +19,7 @@ from recorder.archives.validation import (
     validate_archive,
 )
 from recorder.cli import main
-from recorder.contract.errors import UsageError
-from recorder.finalizer import ArchiveRequest, finalize
+from recorder.common.errors import UsageError
 from tests.archives.ncore.packer_rig import lidar, still_imu
 from tests.session.build import Builder, camera_spec
 

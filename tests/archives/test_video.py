@@ -11,23 +11,23 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from recorder.archives.finalize import ArchiveRequest, finalize
 from recorder.cli import main
-from recorder.contract.channel_formats.jpeg import encode_jpeg
-from recorder.finalizer import ArchiveRequest, finalize
+from recorder.codecs.jpeg import encode_jpeg
 from recorder.formats.vrs import DataBlock, ImageContent, LayoutBlock, RecordType, VrsReader
-from recorder.live.views.picture import PictureView
-from recorder.processing.camera_pictures import Pictures
-from recorder.processing.foxglove.streams import stream_channels
-from recorder.report.cameras import FRAMES
+from recorder.perception.camera.camera_pictures import Pictures
+from recorder.perception.foxglove.streams import stream_channels
 from recorder.session.playback_messages import playable_spec, sample_message
 from recorder.session.reader import Session
+from recorder.viewers.live.views.picture import PictureView
+from recorder.viewers.report.cameras import FRAMES
 from tests.archives.edgefirst.rig import pack as pack_edgefirst
 from tests.archives.mcap.bags import pack as pack_bag
 from tests.archives.mcap.reading import read
 from tests.archives.ncore.packer_rig import pack as pack_ncore
 from tests.h264 import GROUP, SIZE, decoded, number_of
+from tests.recording.writer.vrs_session import stream_of
 from tests.session.build import Builder, Recorded, video_camera_spec
-from tests.writer.vrs_session import stream_of
 
 COUNT = 13
 REMARK = "camera: video.h264: decoded and packed as JPEGs of quality {}; "

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recorder import finalizer
+from recorder.archives import finalize as finalizer
 from recorder.archives.base import available, load_packer
-from recorder.contract.errors import ArchiveError
-from recorder.finalizer import ArchiveRequest, Finalized, collect, finalize
-from recorder.processing.worker_process import WorkerProcess
+from recorder.archives.finalize import ArchiveRequest, Finalized, collect, finalize
+from recorder.archives.worker_process import WorkerProcess
+from recorder.common.errors import ArchiveError
 from tests.acceptance.command import contents
 from tests.session.simulated import simulated_session
 
@@ -66,7 +66,7 @@ def test_processes_tell_the_same_damage(
         file.seek(int(ends[5]) + 40)
         file.write(bytes(20))
     # Verification reads some samples; which ones depends on their number.
-    monkeypatch.setattr("recorder.finalizer.sessions._find_warnings", lambda _: [])
+    monkeypatch.setattr("recorder.archives.finalize.sessions._find_warnings", lambda _: [])
     told = []
     for processes in (0, 2):
         monkeypatch.setattr(finalizer, "processes_for", lambda _, n=processes: n)
@@ -118,9 +118,9 @@ def test_a_killed_worker_is_one_clear_error_of_each_archive_that_uses_it(
 
 _STOPPED = """
 import faulthandler, os, signal, sys, threading
-from recorder import finalizer
+from recorder.archives import finalize as finalizer
 from recorder.__main__ import main
-from recorder.processing import worker_process
+from recorder.archives import worker_process
 
 ask, receive = worker_process.WorkerProcess.ask, worker_process.receive
 asked = threading.local()

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from recorder.contract.errors import RecorderError
-from recorder.finalizer import ArchiveRequest, finalize
+from recorder.archives.finalize import ArchiveRequest, finalize
+from recorder.common.errors import RecorderError
+from recorder.recording.writer.session_writer import SessionWriter
 from recorder.session.reader import Session
-from recorder.writer.session_writer import SessionWriter
 from tests.archives.edgefirst.rig import FULL_CALIBRATION
 from tests.archives.ncore.packer_rig import rig
 from tests.manual_clock import ManualClock
-from tests.writer.vrs_session import Recording
+from tests.recording.writer.vrs_session import Recording
 
 BEFORE_1970, IN_1970 = -1_000_000_000_000_000, 5_000_000_000
 UNSIGNED = {"ncore": "begins before 1970: -1000000", "mcap": "a time .* that no message can hold"}

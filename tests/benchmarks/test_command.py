@@ -21,7 +21,7 @@ from benchmarks import __main__ as command
 from benchmarks.figures import Figure, Result
 from benchmarks.harness import ROOT, Option, Run, Unavailable
 from benchmarks.targets import TARGETS, verdicts
-from recorder.contract.errors import ConfigError
+from recorder.common.errors import ConfigError
 
 
 def _module(measure: Any, **options: Option) -> ModuleType:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from drivers._kit.driver import Driver, Item, Lost, Sample
-from drivers._kit.runner import main
-from recorder.contract.config.options import Option
-from recorder.contract.streams import ChannelSpec, StreamSpec
+from drivers.kit.driver import Driver, Item, Lost, Sample
+from drivers.kit.runner import main
+from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.config.options import Option
 
 PERIOD_NS = 10_000_000
 PACKETS = 7

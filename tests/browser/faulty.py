@@ -18,10 +18,10 @@ from typing import Any
 
 import psutil
 
-from tests.daemon.served import Served
-from tests.protocols.xsens_logs import log
-from tests.report.fleet_rig import HOSTILE
+from tests.drivers.xsens.xsens_logs import log
+from tests.recording.daemon.served import Served
 from tests.support.waiting import wait_until
+from tests.viewers.report.index_rig import HOSTILE
 
 WIDE_HZ, WIDE_BYTES = 20, 200_000
 NOW = "fail-now"

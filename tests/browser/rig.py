@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, TimeoutError, WebSocket
 
-from tests.daemon.served import Served
+from tests.recording.daemon.served import Served
 from tests.support.waiting import wait_until
 
 Picture = npt.NDArray[np.uint8]

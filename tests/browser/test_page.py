@@ -154,7 +154,7 @@ def guarded(tmp_path: Path) -> Iterator[str]:
         "calibration": None,
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "recorder.live"],
+        [sys.executable, "-m", "recorder.viewers.live"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

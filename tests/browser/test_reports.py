@@ -20,7 +20,7 @@ from tests.acceptance.command import recorder
 from tests.browser.faulty import FAULTS, KILLED, Faulty
 from tests.browser.rig import DESKTOP, Dashboard
 from tests.browser.test_page import PHONE
-from tests.report.fleet_rig import HOSTILE, make_report, make_session
+from tests.viewers.report.index_rig import HOSTILE, make_report, make_session
 
 pytestmark = pytest.mark.browser
 TABLET = {"width": 820, "height": 1180}

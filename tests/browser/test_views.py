@@ -12,8 +12,8 @@ import pytest
 import yaml
 from playwright.sync_api import WebSocket
 
-from drivers._protocols.chirp import ChirpConfig
-from drivers.sim.radar import SimulatedRadar
+from drivers.mmwave.chirp import ChirpConfig
+from drivers.mmwave.model import SimulatedRadar
 from tests.browser.rig import CHIRP, STREAMS, Dashboard, Picture
 
 pytestmark = pytest.mark.browser

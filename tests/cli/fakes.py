@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from recorder.daemon import driver_registry
+from recorder.recording.supervisor import driver_registry
 
 GOOD = """
     import json, sys

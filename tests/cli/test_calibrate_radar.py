@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from drivers.mmwave import SIM_CHIRP
+from drivers.mmwave.driver import SIM_CHIRP
 from recorder.cli import main
-from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.processing.calibration import read_calibration
-from recorder.processing.sensor_files import radar_geometry
+from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.perception.calibration import read_calibration
+from recorder.perception.sensor_files import radar_geometry
 from recorder.session.reader import Session
-from tests.processing.test_radar_calibration import PLACE, at, error_deg, errors_of, frames
+from tests.perception.test_radar_calibration import PLACE, at, error_deg, errors_of, frames
 from tests.session.build import Builder, imu_spec
 
 ERRORS = errors_of(5, 60.0)

@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
+from recorder.bus.control.addresses import check_socket
+from recorder.bus.control.keys import make_keys
 from recorder.cli import main
-from recorder.contract.config.settings import StorageSettings
-from recorder.contract.control.sockets import check_socket
-from recorder.contract.curve import make_keys
-from recorder.daemon import preflight
-from recorder.daemon.host.disk import FileSystem
-from recorder.daemon.keeping import sizes
-from recorder.daemon.preflight import check_root
+from recorder.config.settings import StorageSettings
+from recorder.recording import preflight
+from recorder.recording.host.disk import FileSystem
+from recorder.recording.preflight import check_root
+from recorder.recording.ring import capacity
 
 CONFIG = """\
 version: 1
@@ -375,9 +375,9 @@ def test_a_ring_in_ram_needs_a_tmpfs_of_its_size(
     def system(path: Path) -> FileSystem:
         return FileSystem(path, kind, "x", None)
 
-    monkeypatch.setattr(sizes, "file_system", system)
+    monkeypatch.setattr(capacity, "file_system", system)
     monkeypatch.setattr("shutil.disk_usage", lambda path: Usage(size, 0, 10**12))
-    monkeypatch.setattr(sizes, "_memory_bytes", lambda: memory)
+    monkeypatch.setattr(capacity, "_memory_bytes", lambda: memory)
     size, memory = 130_000_000, 270_000_000  # 1.5 MB/s for 60 + 20 + 7 s are 0.1305 GB
     assert check(tmp_path, text)[0] == 2
     assert f"{folder} has 0.13 GB, 60 s take 0.13 GB" in capsys.readouterr().err

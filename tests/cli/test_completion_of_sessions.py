@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from recorder.cli import truth
-from recorder.cli.truth import Completion, SeparateProcess
+from recorder.cli import post_session
+from recorder.cli.post_session import Completion, SeparateProcess
 from recorder.session.checksums import data_files, write_checksums
+from tests.drivers.world.test_annotate import make_session
 from tests.session.build import full_session
-from tests.sim.test_annotate import make_session
 
 CHECKSUMS = Path("_recorder", "checksums.csv")
 
@@ -102,7 +102,7 @@ def test_checksums_wait_for_the_word(session: Path, given: bytes, code: int) -> 
 def test_a_long_wait_is_reported(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(truth, "_SOON_S", 0.0)
+    monkeypatch.setattr(post_session, "_SOON_S", 0.0)
     with SeparateProcess("this", stdin=False) as process:
         assert process.succeeds("writing labels")
     assert capfd.readouterr().err == "writing labels\n"

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from recorder.bus.control.server import Call, ControlServer
 from recorder.cli import main
-from recorder.daemon.control.server import Call, ControlServer
-from tests.daemon.fakes import Vehicle, make_session, vehicle
+from tests.recording.daemon.fakes import Vehicle, make_session, vehicle
 
 
 class Command:

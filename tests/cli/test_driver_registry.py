@@ -13,12 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from recorder.contract.config.loading import load_config
-from recorder.contract.config.options import Option
-from recorder.contract.config.settings import SensorEntry
-from recorder.contract.errors import ConfigError
-from recorder.daemon import driver_registry
-from recorder.daemon.driver_registry import (
+from recorder.common.errors import ConfigError
+from recorder.config.loading import load_config
+from recorder.config.options import Option
+from recorder.config.settings import SensorEntry
+from recorder.recording.supervisor import driver_registry
+from recorder.recording.supervisor.driver_registry import (
     CheckResult,
     available_drivers,
     check_source,

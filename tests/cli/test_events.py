@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from recorder.cli import main
-from recorder.formats.disk import PosixDisk
-from recorder.session.kept_events import KeptEvent, Shortfall, write_events
+from recorder.common.files import PosixDisk
+from recorder.session.event_clips import KeptEvent, Shortfall, write_events
 from tests.session.build import START_NS, Builder, imu_spec
 
 S = 1_000_000_000

@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from recorder.archives.export import FORMATS
 from recorder.cli import export as verb
 from recorder.cli import main
-from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.processing.export import FORMATS
+from recorder.codecs.streams import ChannelSpec, StreamSpec
 from tests.session.build import Builder, camera_spec, imu_spec
 from tests.session.simulated import simulated_session
 
@@ -283,7 +283,7 @@ def test_a_failure_leaves_nothing(
     def full(path: Path, data: bytes) -> None:
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr("recorder.processing.export.job.write_new", full)
+    monkeypatch.setattr("recorder.archives.export.job.write_new", full)
     text = refused(capsys, built.path, "camera", "--to", "jpg", code=1)
     assert "No space left on device" in text
 

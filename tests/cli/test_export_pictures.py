@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from ouster.sdk import core
 
-from recorder.processing.radar import RadarProcessor
-from recorder.processing.radar_geometry import RadarGeometry
-from recorder.processing.radar_maps import RadarMaps
+from recorder.perception.radar.geometry import RadarGeometry
+from recorder.perception.radar.maps import RadarMaps
+from recorder.perception.radar.radar import RadarProcessor
 from tests.cli.test_export import Array, read_picture, refused, run
 from tests.cli.test_export import built as built
 from tests.cli.test_export import here as here

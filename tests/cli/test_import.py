@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from recorder.cli import main
-from recorder.cli.import_ import _Bar, _derive_name
+from recorder.cli.import_command import _Bar, _derive_name
 
 
 def test_the_bar_follows_the_slowest_sensor_that_plays() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from recorder.cli.live_table import LiveView
-from recorder.contract.config.settings import SensorEntry
-from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.daemon.processes.sensors import Sensor, Status
+from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.config.settings import SensorEntry
+from recorder.recording.supervisor.sensors import Sensor, Status
 
 
 class Terminal(io.StringIO):

@@ -15,7 +15,7 @@ import pytest
 
 import recorder.cli
 from recorder.cli import VERBS, build_parser, load_verb, main
-from recorder.contract.errors import (
+from recorder.common.errors import (
     ConfigError,
     DeviceError,
     StorageError,
@@ -261,7 +261,7 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("module", ["recorder.cli", "argparse", "recorder.cli.list_"])
+@pytest.mark.parametrize("module", ["recorder.cli", "argparse", "recorder.cli.list_command"])
 def test_an_interrupt_while_modules_are_imported_is_one_line(module: str) -> None:
     code = f"MODULE = {module!r}\n{INTERRUPTED}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -10,7 +10,7 @@ import pytest
 
 from recorder.cli import main
 from recorder.cli.finalize import _quote_option
-from recorder.contract.launch import module_command
+from recorder.common.module_launcher import module_command
 
 HEAD = "version: 1\nsensors:\n  imu: {driver: xsens, "
 

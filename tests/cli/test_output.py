@@ -27,7 +27,7 @@ from recorder.cli.output import (
     plain,
     progress,
 )
-from recorder.contract.errors import ConfigError, ConfigFaultsError
+from recorder.common.errors import ConfigError, ConfigFaultsError
 
 
 class Color(StrEnum):

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from recorder.cli import main
-from recorder.contract.clock import SystemClock
-from recorder.formats.disk import PosixDisk
-from recorder.session.journal import read_journal
-from recorder.session.journal_frames import MARKER
+from recorder.common.clock import SystemClock
+from recorder.common.files import PosixDisk
+from recorder.recording.writer.recovery import recover
+from recorder.recording.writer.session_writer import SessionWriter
+from recorder.session.journal.frames import MARKER
+from recorder.session.journal.journal import read_journal
 from recorder.session.layout import SessionPlan
 from recorder.session.validation import validate
-from recorder.writer.recovery import recover
-from recorder.writer.session_writer import SessionWriter
 from tests.acceptance.command import PROJECT, namespace
 from tests.faults.long_session import COMMITS, SAMPLES, TAIL, long_session
 from tests.faults.numbers import message, stored, stream

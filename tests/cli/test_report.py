@@ -13,24 +13,24 @@ from typing import Any
 
 import pytest
 
-import recorder.report
+import recorder.viewers.report
 from recorder.cli import main
-from recorder.contract.errors import RecorderError, StorageError
-from recorder.formats.disk import PosixDisk
-from recorder.report.embedded import read_summary
-from recorder.report.fleet import write_index
+from recorder.common.errors import RecorderError, StorageError
+from recorder.common.files import PosixDisk
 from recorder.session.checksums import write_checksums
+from recorder.session.embedded_report import read_summary
 from recorder.session.summary import brief
 from recorder.session.validation import validate
-from tests.report.fleet_rig import make_report, make_session
+from recorder.viewers.report.report_index import write_index
 from tests.session.build import Builder, imu_spec
+from tests.viewers.report.index_rig import make_report, make_session
 
 
 @pytest.fixture(autouse=True)
 def not_idle(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """The priority of the tests' own process stays; a list of who would have lowered it."""
     calls: list[bool] = []
-    monkeypatch.setattr("recorder.contract.syscalls.be_idle", lambda: calls.append(True))
+    monkeypatch.setattr("recorder.common.syscalls.be_idle", lambda: calls.append(True))
     return calls
 
 
@@ -129,7 +129,7 @@ def test_a_session_is_locked_while_it_is_read(
         make_report(path)
         return path / "report.html"
 
-    monkeypatch.setattr(recorder.report, "write_report", write_report)
+    monkeypatch.setattr(recorder.viewers.report, "write_report", write_report)
     assert run(capsys, session)[0] == 0
     assert refused == [errno.EWOULDBLOCK, errno.EWOULDBLOCK]
 

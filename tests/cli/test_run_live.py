@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recorder.cli import main
-from recorder.daemon import preflight
+from recorder.recording import preflight
 
 CONFIG = """\
 version: 1

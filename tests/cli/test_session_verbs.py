@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recorder.bus.sockets import TapSubscriber
+from recorder.bus.wire import Kind, check_data
 from recorder.cli import main
 from recorder.cli import validate as validate_verb
-from recorder.cli.list_ import parse_since
-from recorder.contract.bus import TapSubscriber
-from recorder.contract.errors import UsageError
-from recorder.contract.streams import StreamSpec
-from recorder.contract.wire import Kind, check_data
+from recorder.cli.list_command import parse_since
+from recorder.codecs.streams import StreamSpec
+from recorder.common.errors import UsageError
 from recorder.session.events import make_event
 from recorder.session.reader import Session
 from recorder.session.validation_report import Report

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from drivers._devices import can as device
-from drivers._protocols import can_errors as errors
-from drivers._protocols import can_frames as frames
+from drivers.can import connection as device
+from drivers.can import errors, frames
 
 pytestmark = pytest.mark.conformance
 

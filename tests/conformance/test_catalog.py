@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from recorder.catalog.catalog import update_catalog
-from tests.catalog.test_catalog import root as root
+from recorder.fleet.catalog.catalog import update_catalog
+from tests.fleet.catalog.test_catalog import root as root
 
 pytestmark = pytest.mark.conformance
 duckdb: Any = pytest.importorskip("duckdb", reason="needs duckdb, which is not installed")

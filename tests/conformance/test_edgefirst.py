@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from drivers.mmwave import SIM_CHIRP
-from drivers.sim.radar import SimulatedRadar
-from drivers.sim.world import World
-from recorder.archives.edgefirst.png import cube_of_picture
-from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.processing.radar import RadarGeometry, RadarProcessor
+from drivers.mmwave.driver import SIM_CHIRP
+from drivers.mmwave.model import SimulatedRadar
+from drivers.world import World
+from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.formats.png import cube_of_picture
+from recorder.perception.radar.radar import RadarGeometry, RadarProcessor
 from recorder.session.reader import Session, lidar_range_mm
 from tests.acceptance.command import PROJECT, recorder
 from tests.session.build import HEIGHT, WIDTH, Builder, camera_spec

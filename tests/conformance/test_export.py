@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recorder.processing.export import Wanted, export
-from recorder.processing.lidar_points import POINT
-from recorder.processing.radar_detections import DETECTION
+from recorder.archives.export import Wanted, export
+from recorder.perception.lidar.points import POINT
+from recorder.perception.radar.detections import DETECTION
 from recorder.session.reader import Session, lidar_range_mm
 from tests.session.simulated import simulated_session
 

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from recorder.formats.roverd import open_channel
+from recorder.codecs.storage import open_channel
 from tests.acceptance.command import column, meta, relative_ns
 
 av = pytest.importorskip("av", reason="needs PyAV, which is not installed")

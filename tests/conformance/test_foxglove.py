@@ -27,13 +27,13 @@ from foxglove.websocket import (
 from foxglove.websocket import PlaybackStatus as ReferenceStatus
 from websockets.asyncio.client import ClientConnection, connect
 
-from recorder.live.foxglove import protocol
-from recorder.live.foxglove.protocol import Advertised, Level, PlaybackStatus
-from recorder.live.foxglove.services import offered_services
-from recorder.processing.foxglove.clouds import cloud
-from recorder.processing.foxglove.schema import schema_of
-from recorder.processing.lidar_points import POINT
-from tests.live.foxglove.client import Client
+from recorder.perception.foxglove.clouds import cloud
+from recorder.perception.foxglove.schema import schema_of
+from recorder.perception.lidar.points import POINT
+from recorder.viewers.foxglove import protocol
+from recorder.viewers.foxglove.protocol import Advertised, Level, PlaybackStatus
+from recorder.viewers.foxglove.services import offered_services
+from tests.viewers.live.foxglove.client import Client
 
 pytestmark = pytest.mark.conformance
 

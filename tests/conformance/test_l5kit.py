@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pytest
 
 from drivers.sim.truth import RANGE_M
-from drivers.sim.world import World
+from drivers.world import World
 from tests.acceptance.command import PROJECT, contents, recorder
 
 zarr: Any = pytest.importorskip("zarr", reason="needs zarr (below 3), which is not installed")

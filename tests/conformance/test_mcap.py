@@ -12,8 +12,8 @@ import pytest
 from mcap.reader import NonSeekingReader, make_reader
 from ouster.sdk import core
 
-from recorder.finalizer import ArchiveRequest, finalize
-from recorder.session.commit_times import CommitTimes
+from recorder.archives.finalize import ArchiveRequest, finalize
+from recorder.session.journal.commit_times import CommitTimes
 from recorder.session.reader import Session, lidar_range_mm
 from tests.archives.mcap.reading import Read, read
 

@@ -21,7 +21,7 @@ from mcap.reader import make_reader
 from ouster.sdk import core
 from scipy.spatial.transform import Rotation
 
-from recorder.finalizer import ArchiveRequest, finalize
+from recorder.archives.finalize import ArchiveRequest, finalize
 from recorder.session.reader import Session
 from tests.conformance.bag_messages import digest as digest_of
 from tests.conformance.bag_messages import plain

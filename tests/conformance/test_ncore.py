@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from recorder.archives.ncore import Interval, OpenCvPinhole, SequenceWriter
-from recorder.archives.ncore.sequence import StoreKind
+from recorder.archives.ncore.format.sequence import StoreKind
 from tests.archives.ncore import build
 from tests.archives.ncore.build import START_NS, STOP_NS, Given
 

@@ -11,9 +11,9 @@ import cv2
 import numpy as np
 import pytest
 
+from recorder.archives.finalize import ArchiveRequest, Finalized, finalize
 from recorder.archives.ncore import SequenceWriter
-from recorder.archives.ncore.sequence import StoreKind
-from recorder.finalizer import ArchiveRequest, Finalized, finalize
+from recorder.archives.ncore.format.sequence import StoreKind
 from recorder.session.reader import Session
 from tests.archives.contract import backward
 from tests.archives.ncore import build

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drivers.mmwave import SIM_CHIRP
-from drivers.sim.radar import SimulatedRadar
-from recorder.processing.radar import RadarGeometry, RadarProcessor
+from drivers.mmwave.driver import SIM_CHIRP
+from drivers.mmwave.model import SimulatedRadar
+from recorder.perception.radar.radar import RadarGeometry, RadarProcessor
 
 rsp: Any = pytest.importorskip("xwr.rsp.numpy", reason="needs xwr, which is not installed")
 generic: Any = pytest.importorskip("xwr.rsp.generic")

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from drivers.mmwave import SIM_CHIRP
-from drivers.sim.radar import SimulatedRadar
-from drivers.sim.world import World
+from drivers.mmwave.driver import SIM_CHIRP
+from drivers.mmwave.model import SimulatedRadar
+from drivers.world import World
 from recorder.session.reader import Session, lidar_range_mm
 from tests.acceptance.command import PROJECT, contents, recorder
 from tests.conftest import SHARED_DATA

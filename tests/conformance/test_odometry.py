@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recorder.archives.ncore.manifest import read_manifest
-from recorder.finalizer import ArchiveRequest, finalize
-from recorder.processing.calibration import read_calibration
-from recorder.processing.geometry import invert
-from recorder.processing.lidar import OusterOptics
-from recorder.processing.odometry import LidarOdometry
+from recorder.archives.finalize import ArchiveRequest, finalize
+from recorder.archives.ncore.format.manifest import read_manifest
+from recorder.perception.calibration import read_calibration
+from recorder.perception.geometry import invert
+from recorder.perception.lidar.lidar import OusterOptics
+from recorder.perception.lidar.odometry import LidarOdometry
 from recorder.session.reader import Session
 from tests.acceptance.command import PROJECT, recorder
 

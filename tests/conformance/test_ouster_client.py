@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.drivers.ouster_device import emulator_for, running
+from tests.drivers.ouster.ouster_device import emulator_for, running
 
 # In a process of its own: its requests hold Python's lock, the emulated sensor needs it to answer.
 CLIENT = """

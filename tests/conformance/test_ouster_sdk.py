@@ -9,7 +9,7 @@ import pytest
 from ouster.sdk import core
 
 from tests.acceptance.command import column
-from tests.drivers.ouster_rig import sdk_frames
+from tests.drivers.ouster.rig import sdk_frames
 
 pytestmark = pytest.mark.conformance
 

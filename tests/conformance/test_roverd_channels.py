@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from recorder.contract.streams import ChannelSpec
-from recorder.formats.disk import PosixDisk
-from recorder.formats.roverd import create_writer, open_channel
-from tests.formats.blob_kit import write_blobs
+from recorder.codecs.storage import create_writer, open_channel
+from recorder.codecs.streams import ChannelSpec
+from recorder.common.files import PosixDisk
+from tests.codecs.blob_kit import write_blobs
 
 channels = pytest.importorskip(
     "roverd.channels", reason="needs roverd (red-rover's format package), which is not installed"

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drivers._devices.pictures import Missing, Shot
-from drivers._devices.rtsp_camera import RtspCamera
-from recorder.contract.errors import DeviceError
-from tests.drivers.http_rig import small_camera
-from tests.sim.numbers import read_frame_number
+from drivers.camera.pictures import Missing, Shot
+from drivers.camera.rtsp.camera import RtspCamera
+from recorder.common.errors import DeviceError
+from tests.drivers.camera.http_rig import small_camera
+from tests.drivers.camera.model_numbers import read_frame_number
 
 av = pytest.importorskip("av", reason="needs av, which is not installed")
 server = pytest.importorskip(

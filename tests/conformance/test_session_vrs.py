@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drivers._protocols.raw_pictures import RAW_FORMATS
-from recorder.contract.wire import Kind
-from recorder.finalizer import ArchiveRequest, finalize
-from recorder.formats.disk import PosixDisk
+from drivers.camera.raw_pictures import RAW_FORMATS
+from recorder.archives.finalize import ArchiveRequest, finalize
+from recorder.bus.wire import Kind
+from recorder.common.files import PosixDisk
 from recorder.formats.vrs import RecordType, VrsReader
+from recorder.recording.writer.recovery import recover
 from recorder.session.reader import Session
 from recorder.session.vrs.files import map_vrs_streams, open_vrs
-from recorder.writer.recovery import recover
 from tests.manual_clock import ManualClock
+from tests.recording.writer.vrs_session import SPECS, Recording, stream_of
 from tests.session.build import Builder, raw_camera_spec
-from tests.writer.vrs_session import SPECS, Recording, stream_of
 
 pytestmark = pytest.mark.conformance
 pyvrs = pytest.importorskip("pyvrs", reason="pyvrs (PyPI vrs) is not installed")

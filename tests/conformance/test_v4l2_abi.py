@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from drivers._devices import v4l2_abi as abi
-from drivers._protocols.raw_pictures import RAW_FORMATS
+from drivers.camera.raw_pictures import RAW_FORMATS
+from drivers.camera.v4l2 import abi
 
 pytestmark = pytest.mark.conformance
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.drivers.camera_rig import jpeg
+from tests.drivers.camera.rig import jpeg
 
 pytestmark = pytest.mark.conformance
 
@@ -29,10 +29,10 @@ JPEGS = [jpeg(k, (64, 48)) for k in range(8)]
 SEQUENCES = [0, 1, 2, 5, 6, 7, 8, 10]
 PROGRAM = """
 import hashlib, json, sys
-from drivers._kit.driver import Lost, Sample, SensorConfig, State
-from drivers.camera import CameraDriver
-from recorder.contract.errors import RecorderError
-from recorder.contract.config.options import check_options
+from drivers.kit.driver import Lost, Sample, SensorConfig, State
+from drivers.camera.driver import CameraDriver
+from recorder.common.errors import RecorderError
+from recorder.config.options import check_options
 
 options = check_options(CameraDriver.options, json.loads(sys.argv[2]))
 camera = CameraDriver(SensorConfig("front", "v4l2", sys.argv[1], options))

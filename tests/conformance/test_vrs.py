@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recorder.finalizer import ArchiveRequest, finalize
-from recorder.formats.disk import PosixDisk
+from recorder.archives.finalize import ArchiveRequest, finalize
+from recorder.common.files import PosixDisk
 from recorder.formats.vrs import (
     Compression,
     Compressor,

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drivers._protocols.chirp import DEVICES, ChirpConfig
-from drivers._protocols.chirp_limits import violations
-from drivers.sim.radar import SimulatedRadar
+from drivers.mmwave.chirp import DEVICES, ChirpConfig
+from drivers.mmwave.chirp_limits import violations
+from drivers.mmwave.model import SimulatedRadar
 from tests.acceptance.command import column, meta
 from tests.conformance.conftest import RADAR, record
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.drivers.mmwave_rig import QUICK_SHAPE, Rig, iq, recording
+from tests.drivers.mmwave.rig import QUICK_SHAPE, Rig, iq, recording
 from tests.support.devices import samples
 
 xwr = pytest.importorskip("xwr", reason="needs xwr, which is not installed")

@@ -26,9 +26,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from recorder.recording.writer.recovery import recover
+from recorder.recording.writer.session_writer import SessionWriter
 from recorder.session.layout import LOCK
-from recorder.writer.recovery import recover
-from recorder.writer.session_writer import SessionWriter
 from tests.crash.model import Model
 from tests.crash.oracle import CrashError, Found, Oracle
 from tests.crash.scenario import SESSION, Mark, Recording, record, small_videos

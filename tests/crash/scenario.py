@@ -22,16 +22,16 @@ from unittest import mock
 
 import numpy as np
 
-from recorder.contract.channel_formats.h264 import START_CODE
-from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.contract.wire import Kind, Message
-from recorder.formats.disk import Disk
-from recorder.formats.roverd import mjpg
-from recorder.formats.roverd.avi import AviLayout
-from recorder.formats.roverd.avi_writer import AviWriter
+from recorder.bus.wire import Kind, Message
+from recorder.codecs.h264 import START_CODE
+from recorder.codecs.storage import mjpg
+from recorder.codecs.storage.avi import AviLayout
+from recorder.codecs.storage.avi_writer import AviWriter
+from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.common.files import Disk
+from recorder.recording.writer import session_writer
+from recorder.recording.writer.session_writer import SessionWriter
 from recorder.session.layout import SessionPlan
-from recorder.writer import session_writer
-from recorder.writer.session_writer import SessionWriter
 from tests.crash.simdisk import KilledError, Op, SimulatedDisk, Tree
 from tests.h264 import encode
 from tests.manual_clock import ManualClock

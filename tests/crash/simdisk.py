@@ -1,6 +1,6 @@
 """A disk that writes down what is done to it, and makes crash states of that.
 
-`SimulatedDisk` takes the place of `recorder.formats.disk.PosixDisk`: it does everything in a real
+`SimulatedDisk` takes the place of `recorder.common.files.PosixDisk`: it does everything in a real
 folder, so that code which reads back what it wrote finds it, and keeps a list of `Op`.  `Model`
 (`tests.crash.model`) plays such a list and knows at every point which bytes and which names a
 power cut cannot take away any more, and which it can::
@@ -27,8 +27,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from recorder.contract.buffers import Buffer, buffer_size
-from recorder.formats.disk import AppendFile, Scratch
+from recorder.common.buffers import Buffer, buffer_size
+from recorder.common.files import AppendFile, Scratch
 
 
 class KilledError(BaseException):
@@ -147,7 +147,7 @@ class Tree:
 
 
 class SimulatedDisk:
-    """See the module's text; implements `recorder.formats.disk.Disk`.
+    """See the module's text; implements `recorder.common.files.Disk`.
 
     Args:
         root: a real folder.
@@ -297,7 +297,7 @@ class SimulatedDisk:
 
 
 class _SimulatedScratch:
-    """Implements `recorder.formats.disk.Scratch`."""
+    """Implements `recorder.common.files.Scratch`."""
 
     def __init__(self, disk: SimulatedDisk, path: Path, node: int) -> None:
         self._disk = disk
@@ -315,7 +315,7 @@ class _SimulatedScratch:
 
 
 class _SimulatedFile:
-    """Implements `recorder.formats.disk.AppendFile`."""
+    """Implements `recorder.common.files.AppendFile`."""
 
     def __init__(self, disk: SimulatedDisk, path: Path, fd: int, node: int, length: int) -> None:
         self.path = path

@@ -11,14 +11,14 @@ from unittest import mock
 
 import pytest
 
-from recorder.formats.disk import AppendFile
-from recorder.session import journal_frames
-from recorder.session.journal import JournalWriter
-from recorder.writer.proof import _File
-from recorder.writer.recovery import recover
-from recorder.writer.salvage import Salvage
-from recorder.writer.session_vrs import SessionVrs
-from recorder.writer.session_writer import SessionWriter
+from recorder.common.files import AppendFile
+from recorder.recording.writer.recovery import recover
+from recorder.recording.writer.salvage import Salvage
+from recorder.recording.writer.session_vrs import SessionVrs
+from recorder.recording.writer.session_writer import SessionWriter
+from recorder.recording.writer.verified_lengths import _File
+from recorder.session.journal import frames
+from recorder.session.journal.journal import JournalWriter
 from tests.campaigns import Campaign
 from tests.crash import campaign as crashes
 from tests.crash.model import Model
@@ -181,7 +181,7 @@ def unsynced_journal() -> Iterator[None]:
 def no_checksum() -> Iterator[None]:
     """The journal's checksums are not looked at."""
 
-    with mock.patch.object(journal_frames, "_is_intact", lambda data, at, end: True):
+    with mock.patch.object(frames, "_is_intact", lambda data, at, end: True):
         yield
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from recorder.formats.disk import Disk, PosixDisk
+from recorder.common.files import Disk, PosixDisk
 from tests.crash.model import Model
 from tests.crash.simdisk import Op, SimulatedDisk, Tree
 

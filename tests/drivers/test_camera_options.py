@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from drivers._kit.driver import SensorConfig
-from drivers.camera import CameraDriver
-from recorder.contract.config.options import check_options
-from recorder.contract.errors import SourceError
+from drivers.camera.driver import CameraDriver
+from drivers.kit.driver import SensorConfig
+from recorder.common.errors import SourceError
+from recorder.config.options import check_options
 
 ADDRESSES = {"file": "/nowhere.mp4", "v4l2": "/dev/video99", "sim": ""}
 NETWORK = ("http", "https", "rtsp")

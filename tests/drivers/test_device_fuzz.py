@@ -19,19 +19,19 @@ from typing import Any
 
 import pytest
 
-from drivers._devices import xsens as xsens_device
-from drivers._devices.dca1000 import RadarCapture, _convert_rejections
-from drivers._devices.xsens import Mti
-from drivers._protocols.xbus import encode_message
-from drivers._protocols.xbus_commands import Mid, bytes_per_second, encode_outputs, make_outputs
-from drivers.sim.emulators.radar_firmware import BOOT_NS, DemoFirmware
-from drivers.sim.emulators.xsens import _SPEEDS, XsensEmulator
-from drivers.sim.mti_device import MtiDevice, MtiState
-from drivers.sim.mti_packets import accept_outputs
-from recorder.contract.errors import DeviceError
+from drivers.mmwave.connection import RadarCapture, _convert_rejections
+from drivers.mmwave.emulator_firmware import BOOT_NS, DemoFirmware
+from drivers.xsens import connection as xsens_device
+from drivers.xsens.commands import Mid, bytes_per_second, encode_outputs, make_outputs
+from drivers.xsens.connection import Mti
+from drivers.xsens.emulator import _SPEEDS, XsensEmulator
+from drivers.xsens.emulator_commands import MtiDevice, MtiState
+from drivers.xsens.model import accept_outputs
+from drivers.xsens.packets import encode_message
+from recorder.common.errors import DeviceError
 from tests.drivers.fuzzing import COUNT, GROWTH, mutated, refitted, resident
-from tests.drivers.mmwave_rig import QUICK, Rig
-from tests.drivers.xsens_rig import entry as imu_entry
+from tests.drivers.mmwave.rig import QUICK, Rig
+from tests.drivers.xsens.rig import entry as imu_entry
 
 pytestmark = pytest.mark.campaign(weight=8)
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from drivers.sim.emulators.ouster_http import OusterApi
-from drivers.sim.emulators.xsens import XsensEmulator
-from tests.drivers.http_rig import SMALL, Bench
-from tests.drivers.xsens_rig import entry as mti_entry
+from drivers.ouster.emulator_http import OusterApi
+from drivers.xsens.emulator import XsensEmulator
+from tests.drivers.camera.http_rig import SMALL, Bench
+from tests.drivers.xsens.rig import entry as mti_entry
 
 METADATA = {"sensor_info": {"image_rev": "v3.1.0", "prod_line": "OS-1-128"}, "lidar_data_format": 7}
 SETTINGS = {"udp_dest": "10.0.0.9", "lidar_mode": "1024x10", "azimuth_window": [0, 360000]}

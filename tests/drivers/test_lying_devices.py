@@ -1,6 +1,6 @@
 """Devices that speak their protocol maliciously, at real sockets: one clear error, little memory.
 
-What they cost the other sensors of a session is in tests/daemon/test_lying_devices.py.
+What they cost the other sensors of a session is in tests/recording/daemon/test_lying_devices.py.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ import cv2
 import numpy as np
 import pytest
 
-from drivers._devices import http_camera, rtsp_camera
-from drivers._devices.http_camera import HttpCamera
-from drivers._devices.ouster import OusterHttp
-from drivers._devices.pictures import check_jpeg
-from drivers._devices.rtp_udp import RtpPorts
-from drivers._devices.rtsp_camera import RtspCamera
-from recorder.contract.errors import DeviceError, ProtocolError, RecorderError, SourceError
+from drivers.camera.http import camera as http_camera
+from drivers.camera.http.camera import HttpCamera
+from drivers.camera.pictures import check_jpeg
+from drivers.camera.rtsp import camera as rtsp_camera
+from drivers.camera.rtsp.camera import RtspCamera
+from drivers.camera.rtsp.udp_ports import RtpPorts
+from drivers.ouster.http_api import OusterHttp
+from recorder.common.errors import DeviceError, ProtocolError, RecorderError, SourceError
+from tests.drivers.camera.rtp_packets import rtp
+from tests.drivers.camera.rtsp_script import SDP, answers, interleaved, reply
 from tests.drivers.fuzzing import GROWTH, resident
-from tests.drivers.rtp_packets import rtp
-from tests.drivers.rtsp_script import SDP, answers, interleaved, reply
 
 SOME = 64 << 20  # bytes that a flood has: it ends, so that a test that fails ends too
 Talk = Callable[[socket.socket], None]

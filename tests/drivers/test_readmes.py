@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recorder.daemon.driver_registry import available_drivers, load
+from recorder.recording.supervisor.driver_registry import available_drivers, load
 
 ROOT = Path(__file__).parents[2] / "drivers"
 

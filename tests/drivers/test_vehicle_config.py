@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from drivers._kit.driver import Driver
-from drivers._kit.runner import make_driver
-from drivers.camera import CameraDriver
-from drivers.can import CanDriver
-from drivers.mmwave import MmwaveDriver
-from drivers.ouster import OusterDriver
-from drivers.udp import UdpDriver
-from drivers.xsens import XsensDriver
-from recorder.contract.config.driver_schema import DriverSchema
-from recorder.contract.config.loading import Config, load_config
+from drivers.camera.driver import CameraDriver
+from drivers.can.driver import CanDriver
+from drivers.kit.driver import Driver
+from drivers.kit.runner import make_driver
+from drivers.mmwave.driver import MmwaveDriver
+from drivers.ouster.driver import OusterDriver
+from drivers.udp.driver import UdpDriver
+from drivers.xsens.driver import XsensDriver
+from recorder.config.driver_schema import DriverSchema
+from recorder.config.loading import Config, load_config
 
 CONFIG = Path(__file__).parents[2] / "configs" / "vehicle.yaml"
 RULES = CONFIG.parents[1] / "systemd" / "60-recorder.rules"

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from drivers._kit import session_seam
-from drivers._kit.driver import Driver, Sample
-from drivers._kit.outbox import SendRing
-from drivers._kit.runner import main
-from recorder.contract.config.options import Option
-from recorder.contract.streams import StreamSpec
-from recorder.contract.wire import Kind, Message
+from drivers.kit import session_seam
+from drivers.kit.driver import Driver, Sample
+from drivers.kit.runner import main
+from drivers.kit.send_ring import SendRing
+from recorder.bus.wire import Kind, Message
+from recorder.codecs.streams import StreamSpec
+from recorder.config.options import Option
 from tests.faults.numbers import encoded, stream
 
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from recorder.contract.clock import SystemClock
-from recorder.contract.errors import StorageError
-from recorder.formats.disk import AppendFile, PosixDisk
+from recorder.common.clock import SystemClock
+from recorder.common.errors import StorageError
+from recorder.common.files import AppendFile, PosixDisk
+from recorder.recording.writer.session_writer import SessionWriter
 from recorder.session.layout import SessionPlan, read_session_json
-from recorder.writer.session_writer import SessionWriter
 from tests.faults.numbers import message, stored, stream
 from tests.kills import PROJECT
 

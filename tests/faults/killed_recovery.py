@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from recorder.contract.clock import SystemClock
-from recorder.formats.disk import PosixDisk
-from recorder.writer.recovery import recover
+from recorder.common.clock import SystemClock
+from recorder.common.files import PosixDisk
+from recorder.recording.writer.recovery import recover
 from tests.faults.syscalls import Syscalls
 
 _KILLED = 9

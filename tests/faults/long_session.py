@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.contract.wire import Kind, Message
-from recorder.formats.disk import PosixDisk
+from recorder.bus.wire import Kind, Message
+from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.common.files import PosixDisk
+from recorder.recording.writer.session_writer import SessionWriter
 from recorder.session.layout import SessionPlan
-from recorder.writer.session_writer import SessionWriter
 from tests.faults.numbers import jpeg, packed, stream
 from tests.manual_clock import ManualClock
 

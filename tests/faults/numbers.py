@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.buffers import Buffer
-from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.contract.wire import Kind, Message
-from recorder.formats.roverd import open_channel
+from recorder.bus.wire import Kind, Message
+from recorder.codecs.storage import open_channel
+from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.common.buffers import Buffer
 
 WIDTH = 32
 _COMMENT = b"\xff\xfe\x00\x0a"  # a JPEG comment of eight bytes (T.81, B.2.4.5)

@@ -11,15 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from drivers._kit.link import WriterLink
-from recorder.contract.bus import DriverSocket
-from recorder.contract.clock import SystemClock
-from recorder.contract.messages import AnnouncedSession as Session
-from recorder.contract.streams import StreamSpec
-from recorder.contract.wire import Kind, Message
-from recorder.formats.disk import Disk
+from drivers.kit.writer_link import WriterLink
+from recorder.bus.messages import AnnouncedSession as Session
+from recorder.bus.sockets import DriverSocket
+from recorder.bus.wire import Kind, Message
+from recorder.codecs.streams import StreamSpec
+from recorder.common.clock import SystemClock
+from recorder.common.files import Disk
+from recorder.recording.writer.service import WriterService
 from recorder.session.layout import SessionPlan
-from recorder.writer.service import WriterService
 from tests.faults.numbers import message
 from tests.support.waiting import PATIENCE_S, wait_until
 

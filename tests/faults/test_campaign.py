@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recorder.contract.clock import SystemClock
-from recorder.formats.disk import PosixDisk
+from recorder.common.clock import SystemClock
+from recorder.common.files import PosixDisk
+from recorder.recording.writer.recovery import recover
 from recorder.session.layout import read_session_json
 from recorder.session.validation import validate
-from recorder.writer.recovery import recover
 from tests.campaigns import Campaign
 from tests.faults.numbers import stored
 from tests.kills import Recording
@@ -77,7 +77,9 @@ def kill(recording: Recording, victim: str, seed: int) -> tuple[int, str]:
     within_s = SECONDS * 0.8
     match victim:
         case "writer":
-            recording.kill_at_random(seed, lambda line: "recorder.writer" in line, 2, within_s / 2)
+            recording.kill_at_random(
+                seed, lambda line: "recorder.recording.writer" in line, 2, within_s / 2
+            )
         case "driver":
             recording.kill_at_random(seed, lambda line: "counting run" in line, 2, within_s / 2)
         case "supervisor":

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from recorder.session.journal import read_journal, walk_journal
+from recorder.session.journal.journal import read_journal, walk_journal
 from tests.acceptance.command import RECORDER
 from tests.faults.doomed_writer import PLAIN, STREAMS, DoomedWriter, assert_as_sent
 from tests.faults.loop_device import LoopDevice

@@ -17,13 +17,13 @@ import psutil
 import pytest
 
 from recorder.cli import main
-from recorder.contract.process import start_thread
-from recorder.daemon.processes.children import Child
+from recorder.common.process_setup import start_thread
+from recorder.recording.supervisor.children import Child
 from recorder.session.reader import Session
 from recorder.session.validation import validate
-from tests.daemon.fakes import vehicle
 from tests.faults import failing_threads
 from tests.faults.failing_threads import ERROR, HOW, MARK, MUTE, THREAD
+from tests.recording.daemon.fakes import vehicle
 
 CONFIG = """
 version: 1
@@ -53,7 +53,7 @@ def python(folder: Path, arguments: list[str], **failing: str) -> subprocess.Com
 
 SCRIPT = """
 import threading
-from recorder.contract.process import {call}
+from recorder.common.process_setup import {call}
 {call}()
 stays = threading.Event()
 threading.Thread(target=stays.wait).start()

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from recorder.archives.finalize import ArchiveRequest
 from recorder.cli import main
-from recorder.finalizer import ArchiveRequest
 from recorder.fleet.packing_jobs import plan_jobs
 from recorder.fleet.packing_worker import pack_job
 from recorder.fleet.store import open_store

@@ -16,12 +16,11 @@ import msgspec
 import pyrage
 import pytest
 
-from recorder.catalog.rows import Row
+from recorder.archives.finalize import ArchiveRequest
 from recorder.cli import main
-from recorder.contract.errors import FormatError, StorageError, UsageError
-from recorder.custody.proof import Trust
-from recorder.finalizer import ArchiveRequest
+from recorder.common.errors import FormatError, StorageError, UsageError
 from recorder.fleet import sealed_upload
+from recorder.fleet.catalog.rows import Row
 from recorder.fleet.encryption import Identity, Recipients
 from recorder.fleet.fetching import download_session
 from recorder.fleet.packing_jobs import plan_jobs
@@ -29,13 +28,14 @@ from recorder.fleet.packing_worker import pack_job
 from recorder.fleet.store import Manifest, ObjectExistsError, Store, open_store
 from recorder.fleet.uploading import list_files, upload_session
 from recorder.fleet.verified import verify_store
+from recorder.integrity.proof import Trust
 from recorder.session.upload_record import is_safe_at
 from recorder.session.validation import validate
 from tests.campaigns import seeded
-from tests.custody.vehicle import Vehicle
 from tests.fleet.conftest import CAMPAIGN
 from tests.fleet.killed_uploads import SEGMENT
 from tests.fleet.sessions import content_of, make_session
+from tests.integrity.vehicle import Vehicle
 
 OVERHEAD = 400  # bytes that age adds to a segment of one chunk, for one recipient
 

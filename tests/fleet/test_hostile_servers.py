@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from botocore.response import StreamingBody
 
-from recorder.contract.errors import FormatError, StorageError
+from recorder.common.errors import FormatError, StorageError
 from recorder.fleet.fetching import download_session
 from recorder.fleet.store import Store, StoreUnreachableError, base, open_store, s3
 from recorder.fleet.stored_catalog import catalog_store

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from recorder.contract.errors import RecorderError, StorageError, UsageError
-from recorder.finalizer import ArchiveRequest, finalize
+from recorder.archives.finalize import ArchiveRequest, finalize
+from recorder.common.errors import RecorderError, StorageError, UsageError
 from recorder.fleet import packing_worker
 from recorder.fleet.dask_cluster import make_task_key
 from recorder.fleet.packing_jobs import Job, Plan, plan_jobs

@@ -12,14 +12,14 @@ import pyrage
 import pytest
 
 from recorder.cli import main
-from recorder.contract.config.loading import Config
-from recorder.contract.config.settings import UploadSettings
-from recorder.contract.errors import ConfigError
-from recorder.daemon import driver_registry
+from recorder.common.errors import ConfigError
+from recorder.config.loading import Config
+from recorder.config.settings import UploadSettings
 from recorder.fleet import pending_uploads
 from recorder.fleet.pending_uploads import NotNowError, find_obstacle, upload_pending
 from recorder.fleet.store import Manifest, open_store
 from recorder.fleet.uploading import sort_by_urgency, upload_session
+from recorder.recording.supervisor import driver_registry
 from recorder.session.upload_record import is_safe_at
 from tests.fleet.sessions import make_session
 

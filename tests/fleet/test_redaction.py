@@ -9,17 +9,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from recorder.archives.finalize import ORIGINALS, ArchiveRequest
 from recorder.cli import main
-from recorder.contract.config.settings import RedactSettings
-from recorder.contract.errors import RedactionError
-from recorder.finalizer import ORIGINALS, ArchiveRequest
+from recorder.common.errors import RedactionError
+from recorder.config.settings import RedactSettings
 from recorder.fleet.packing_jobs import Job, plan_jobs
 from recorder.fleet.packing_worker import pack_job
 from recorder.fleet.store import Manifest
 from recorder.formats.vrs import RecordType, VrsReader
-from tests.processing.redaction.programs import GOOD, program
+from tests.perception.redaction.programs import GOOD, program
+from tests.recording.writer.vrs_session import stream_of
 from tests.session.build import Builder, camera_spec
-from tests.writer.vrs_session import stream_of
 
 VRS, L5KIT = ArchiveRequest("vrs"), ArchiveRequest("l5kit")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from recorder.contract.errors import StorageError
+from recorder.common.errors import StorageError
 from recorder.fleet.store import PART_BYTES, StoreRefusedError, open_store
 from recorder.fleet.store.manifest import Manifest
 from recorder.fleet.uploading import check_objects, upload_session

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from recorder.catalog.rows import read_row
-from recorder.catalog.table import read_table
+from recorder.archives.finalize import ArchiveRequest
 from recorder.cli import main
-from recorder.finalizer import ArchiveRequest
+from recorder.fleet.catalog.rows import read_row
+from recorder.fleet.catalog.table import read_table
 from recorder.fleet.packing_jobs import plan_jobs
 from recorder.fleet.packing_worker import pack_job
 from recorder.fleet.store import Store, open_store

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from recorder.custody.proof import Proof, Trust
 from recorder.fleet.encryption import Identity, Recipients
 from recorder.fleet.store import open_store
 from recorder.fleet.uploading import upload_session
 from recorder.fleet.verified import verify_store
+from recorder.integrity.proof import Proof, Trust
 from recorder.session.checksums import CHECKSUMS
 from tests.campaigns import seeded
-from tests.custody.mutations import mutated
-from tests.custody.test_mutations import faults_of
 from tests.fleet.test_verified import fill
+from tests.integrity.mutations import mutated
+from tests.integrity.test_mutations import faults_of
 
 pyrage = pytest.importorskip("pyrage")
 IN_A_SEED = 50

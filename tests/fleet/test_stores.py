@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from recorder.contract.errors import StorageError, UsageError
+from recorder.common.errors import StorageError, UsageError
 from recorder.fleet.store import (
     PART_BYTES,
     ObjectExistsError,

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
+from recorder.archives.finalize import ArchiveRequest
 from recorder.cli import main
-from recorder.contract.errors import FormatError, RecorderError, SessionError, StorageError
-from recorder.custody.proof import Trust
-from recorder.finalizer import ArchiveRequest
+from recorder.common.errors import FormatError, RecorderError, SessionError, StorageError
 from recorder.fleet.fetching import download_session
 from recorder.fleet.packing_jobs import plan_jobs
 from recorder.fleet.packing_worker import pack_job
@@ -21,6 +20,7 @@ from recorder.fleet.store import Store, open_store
 from recorder.fleet.stored_catalog import catalog_store
 from recorder.fleet.uploading import upload_session
 from recorder.fleet.verified import verify_store
+from recorder.integrity.proof import Trust
 from tests.fleet.sessions import content_of, make_session
 
 VRS = ArchiveRequest("vrs")

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from recorder.cli import main
-from recorder.contract.errors import SessionError, StorageError
+from recorder.common.errors import SessionError, StorageError
 from recorder.fleet.store import PART_BYTES, Manifest, ObjectExistsError, Store, open_store
 from recorder.fleet.uploading import Limit, list_files, upload_session
 from recorder.session.lock import hold_session

@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from recorder.archives.finalize import ArchiveRequest
 from recorder.cli import main
-from recorder.contract.errors import StorageError
-from recorder.custody.proof import Proof, Trust
-from recorder.finalizer import ArchiveRequest
+from recorder.common.errors import StorageError
 from recorder.fleet.packing_jobs import plan_jobs
 from recorder.fleet.packing_worker import pack_job
 from recorder.fleet.store import Manifest, open_store
 from recorder.fleet.uploading import upload_session
 from recorder.fleet.verified import verify_store
-from recorder.session.vehicle_key import read_anchor
-from tests.custody.vehicle import Vehicle
+from recorder.integrity.proof import Proof, Trust
+from recorder.integrity.vehicle_key import read_anchor
 from tests.fleet.conftest import CAMPAIGN
+from tests.integrity.vehicle import Vehicle
 
 
 def fill(url: str, folder: Path) -> Vehicle:

@@ -10,38 +10,44 @@ from pathlib import Path
 
 import numpy as np
 
-from drivers._protocols.can_errors import BusErrors
-from drivers._protocols.can_frames import FD, FD_BYTES, Frame, pack_frame, parse_frames
-from drivers._protocols.can_logs import read_log
-from drivers._protocols.can_signals import SignalTable
-from drivers._protocols.capture import read_datagrams
-from drivers._protocols.dca1000 import Answer, parse_command
-from drivers._protocols.gnss_reception import Reception
-from drivers._protocols.gpsd import GpsdReception
-from drivers._protocols.http_stream import ResponseParser, authorization
-from drivers._protocols.jpeg import parse_jpeg
-from drivers._protocols.mtdata2 import decode_mtdata2
-from drivers._protocols.multipart import MultipartParser
-from drivers._protocols.rtp import Assembler, Depacketizer, NalAssembler, parse_rtcp
-from drivers._protocols.rtp_jpeg import JpegAssembler
-from drivers._protocols.rtsp import MessageParser, Reply, parse_channels, parse_sdp, parse_session
-from drivers._protocols.ti_cfg import read_cfg
-from drivers._protocols.xbus import XbusParser, encode_message
-from drivers.sim.camera_output import BOUNDARY, encode_part
-from drivers.sim.can import DATABASE
-from drivers.sim.imu import SimulatedImu
-from drivers.sim.mti_packets import ImuPackets
-from recorder.contract.channel_formats.jpeg import jpeg_size
-from recorder.contract.errors import ProtocolError
-from tests.drivers import test_camera_fuzz as camera
-from tests.drivers import test_can_fuzz as can
-from tests.drivers.rtp_packets import encode, packets
-from tests.drivers.rtsp_script import SDP, interleaved, reply
-from tests.drivers.test_udp_fuzz import captures
-from tests.drivers.test_xsens_fuzz import OUTPUTS
+from drivers.camera.http.multipart import MultipartParser
+from drivers.camera.http.response import ResponseParser, authorization
+from drivers.camera.jpeg import parse_jpeg
+from drivers.camera.model_output import BOUNDARY, encode_part
+from drivers.camera.rtsp.messages import (
+    MessageParser,
+    Reply,
+    parse_channels,
+    parse_sdp,
+    parse_session,
+)
+from drivers.camera.rtsp.rtp import Assembler, Depacketizer, NalAssembler, parse_rtcp
+from drivers.camera.rtsp.rtp_jpeg import JpegAssembler
+from drivers.can.errors import BusErrors
+from drivers.can.frames import FD, FD_BYTES, Frame, pack_frame, parse_frames
+from drivers.can.logs import read_log
+from drivers.can.model import DATABASE
+from drivers.can.signals import SignalTable
+from drivers.gnss.gpsd import GpsdReception
+from drivers.gnss.stream import Reception
+from drivers.mmwave.packets import Answer, parse_command
+from drivers.mmwave.ti_cfg import read_cfg
+from drivers.world.imu import SimulatedImu
+from drivers.xsens.model import ImuPackets
+from drivers.xsens.mtdata2 import decode_mtdata2
+from drivers.xsens.packets import XbusParser, encode_message
+from recorder.codecs.jpeg import jpeg_size
+from recorder.common.errors import ProtocolError
+from recorder.formats.pcap.datagrams import read_datagrams
+from tests.drivers.camera import test_fuzz as camera
+from tests.drivers.camera.rtp_packets import encode, packets
+from tests.drivers.camera.rtsp_script import SDP, interleaved, reply
+from tests.drivers.can import test_fuzz as can
+from tests.drivers.gnss.test_packets import stream, tpv
+from tests.drivers.mmwave.test_ti_cfg import VISUALIZER
+from tests.drivers.udp.test_fuzz import captures
+from tests.drivers.xsens.test_fuzz import OUTPUTS
 from tests.fuzz.targets import Prepared, target
-from tests.protocols.test_gnss import stream, tpv
-from tests.protocols.test_ti_cfg import VISUALIZER
 
 
 def in_pieces(data: bytes) -> Iterator[bytes]:
@@ -122,7 +128,7 @@ for _codec in ("h264", "h265", "jpeg"):
 
 @target("rtcp", b"\x81\xcb\x00\x01")
 def rtcp(_: Path) -> Iterator[Prepared]:
-    from tests.drivers.test_camera_copy import sender_report
+    from tests.drivers.camera.test_copy import sender_report
 
     yield [sender_report(2_208_988_800, 0, 7), b"\x81\xcb\x00\x01" + bytes(4)], parse_rtcp
 

@@ -8,28 +8,28 @@ import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from recorder.contract.control.requests import parse_request
-from recorder.contract.errors import FormatError, ProtocolError
-from recorder.contract.expressions import compile_expression
-from recorder.contract.wire import decode, encode
+from recorder.bus.control.requests import parse_request
+from recorder.bus.wire import decode, encode
+from recorder.codecs.storage.avi_scan import scan_avi
+from recorder.common.errors import FormatError, ProtocolError
+from recorder.config.expressions import compile_expression
 from recorder.fleet.store.manifest import VERSION, Manifest
 from recorder.formats.bags.bag import Bag
 from recorder.formats.bags.contents import find_content
 from recorder.formats.mcap.reader import McapReader
 from recorder.formats.ros2.codec import decode_message
-from recorder.formats.roverd.avi_scan import scan_avi
 from recorder.formats.vrs import VrsReader
-from recorder.processing.calibration import read_calibration
-from recorder.session.journal_frames import MARKER, decode_frames, encode_frame
-from tests.contract.configs import load
-from tests.formats import avi_kit
+from recorder.perception.calibration import read_calibration
+from recorder.session.journal.frames import MARKER, decode_frames, encode_frame
+from tests.codecs import avi_kit
+from tests.config.configs import load
 from tests.formats.bags.kit import START_NS, imu, turn
 from tests.formats.mcap.build import write_file as write_mcap
 from tests.formats.ros2.kit import NAMES
 from tests.formats.vrs.kit import write_file as write_vrs
 from tests.fuzz.targets import Prepared, target
-from tests.live.staging import picture
-from tests.session.test_journal import RECORDS
+from tests.session.journal.test_journal import RECORDS
+from tests.viewers.live.staging import picture
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 SENSOR = b"  camera: {driver: camera, source: 'sim:', width: 640, lens: {n: 2}, overlays: []}\n"

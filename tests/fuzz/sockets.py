@@ -17,26 +17,26 @@ import zmq
 from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
-from drivers._devices.rtp_udp import RtpPorts
-from drivers._devices.udp import UdpReceiver
-from drivers._protocols.rtp import Depacketizer, NalAssembler
-from recorder.contract.bus import Waker, WriterSocket, writer_address
-from recorder.contract.control.client import Client
-from recorder.contract.control.requests import MOST_BYTES
-from recorder.contract.curve import CurveClient, CurveServer, make_keys
-from recorder.contract.errors import ProtocolError
-from recorder.contract.wire import encode
-from recorder.daemon.control.server import ControlServer
-from recorder.daemon.metrics import MetricsServer
-from recorder.live.access import Access
-from recorder.live.app import make_app
-from recorder.live.audience import ClientRegistry
-from recorder.live.hub import Hub
-from recorder.live.server import listen, make_server
-from tests.drivers.rtp_packets import encode as encode_h264
-from tests.drivers.rtp_packets import packets
+from drivers.camera.rtsp.rtp import Depacketizer, NalAssembler
+from drivers.camera.rtsp.udp_ports import RtpPorts
+from drivers.kit.udp_socket import UdpReceiver
+from recorder.bus.control.client import Client
+from recorder.bus.control.keys import CurveClient, CurveServer, make_keys
+from recorder.bus.control.requests import MOST_BYTES
+from recorder.bus.control.server import ControlServer
+from recorder.bus.sockets import Waker, WriterSocket, writer_address
+from recorder.bus.wire import encode
+from recorder.common.errors import ProtocolError
+from recorder.recording.daemon.metrics import MetricsServer
+from recorder.viewers.live.access import Access
+from recorder.viewers.live.app import make_app
+from recorder.viewers.live.clients import ClientRegistry
+from recorder.viewers.live.hub import Hub
+from recorder.viewers.live.server import listen, make_server
+from tests.drivers.camera.rtp_packets import encode as encode_h264
+from tests.drivers.camera.rtp_packets import packets
 from tests.fuzz.targets import Prepared, target
-from tests.live.staging import NUMBERS, FakeBackend, picture
+from tests.viewers.live.staging import NUMBERS, FakeBackend, picture
 
 _SECONDS = 20.0
 _ASK_EVERY = 50  # inputs: whether the server still serves who asks in order

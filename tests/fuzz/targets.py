@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from recorder.contract.errors import RecorderError
+from recorder.common.errors import RecorderError
 
 Feed = Callable[[bytes], object]
 Prepared = tuple[list[bytes], Feed]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recorder.contract.errors import FormatError
+from recorder.common.errors import FormatError
 from tests.fuzz.targets import Target, load
 from tests.fuzz.worker import attempt, drawn
 

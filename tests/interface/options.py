@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from recorder.archives.base import available, load_packer
 from recorder.cli import build_parser
-from recorder.contract.config.options import OptionTable
-from recorder.contract.config.settings import SECTIONS, SENSOR_KEYS
+from recorder.config.options import OptionTable
+from recorder.config.settings import SECTIONS, SENSOR_KEYS
 
 DRIVERS = {
     "camera": "CameraDriver",
@@ -29,7 +29,7 @@ def lines() -> list[str]:
     """All options, sorted by their places."""
     found = [*_table("config", SECTIONS), *_table("config.sensors.NAME", SENSOR_KEYS)]
     for driver, name in DRIVERS.items():
-        kind = getattr(importlib.import_module(f"drivers.{driver}"), name)
+        kind = getattr(importlib.import_module(f"drivers.{driver}.driver"), name)
         found += _table(f"driver.{driver}", kind.options)
     for archive in available():
         found += _table(f"archive.{archive}", load_packer(archive).options)

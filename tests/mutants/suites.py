@@ -9,50 +9,63 @@ from pathlib import Path
 BESIDE = {
     "recorder/": ("tests/test_publishers.py",),
     "recorder/contract/": (
-        "tests/kit/test_link.py",
-        "tests/kit/test_outbox.py",
-        "tests/kit/test_outbox_states.py",
+        "tests/drivers/kit/test_link.py",
+        "tests/drivers/kit/test_outbox.py",
+        "tests/drivers/kit/test_outbox_states.py",
     ),
-    "recorder/contract/channel_formats/": ("tests/formats", "tests/kit/test_encode.py"),
-    "recorder/contract/config": ("tests/daemon", "tests/cli", "tests/drivers"),
-    "recorder/contract/control/": ("tests/daemon", "tests/cli/test_control_verbs.py"),
-    "recorder/contract/curve": ("tests/daemon/test_control.py", "tests/cli/test_check.py"),
+    "recorder/codecs/": ("tests/formats", "tests/drivers/kit/test_encode.py"),
+    "recorder/config": ("tests/recording/daemon", "tests/cli", "tests/drivers"),
+    "recorder/bus/control/": ("tests/recording/daemon", "tests/cli/test_control_verbs.py"),
+    "recorder/contract/curve": (
+        "tests/recording/daemon/test_control.py",
+        "tests/cli/test_check.py",
+    ),
     "recorder/contract/launch": ("tests/cli/test_messages.py",),
-    "recorder/contract/raw_pixels": ("tests/processing", "tests/archives/test_raw_pictures.py"),
+    "recorder/contract/raw_pixels": ("tests/perception", "tests/archives/test_raw_pictures.py"),
     "recorder/contract/redaction": ("tests/acceptance/test_bad_input.py", "tests/session"),
-    "recorder/contract/config/yaml_lines": ("tests/cli", "tests/acceptance/test_bad_input.py"),
-    "recorder/formats/": ("tests/session", "tests/writer"),
-    "recorder/session/": ("tests/faults", "tests/accounting", "tests/writer", "tests/cli"),
-    "recorder/session/origin_proof": ("tests/custody",),
-    "recorder/session/key_register": ("tests/custody",),
-    "recorder/session/signatures": ("tests/custody",),
-    "recorder/session/vehicle_key": ("tests/custody",),
-    "recorder/writer/": ("tests/kit", "tests/faults", "tests/accounting", "tests/crash"),
-    "recorder/processing/": ("tests/archives", "tests/sim"),
-    "recorder/processing/export/": (
+    "recorder/config/yaml_lines": ("tests/cli", "tests/acceptance/test_bad_input.py"),
+    "recorder/formats/": ("tests/session", "tests/recording/writer"),
+    "recorder/session/": (
+        "tests/faults",
+        "tests/accounting",
+        "tests/recording/writer",
+        "tests/cli",
+    ),
+    "recorder/session/origin_proof": ("tests/integrity",),
+    "recorder/session/key_register": ("tests/integrity",),
+    "recorder/session/signatures": ("tests/integrity",),
+    "recorder/session/vehicle_key": ("tests/integrity",),
+    "recorder/recording/writer/": (
+        "tests/drivers/kit",
+        "tests/faults",
+        "tests/accounting",
+        "tests/crash",
+    ),
+    "recorder/perception/": ("tests/archives", "tests/drivers/world"),
+    "recorder/archives/export/": (
         "tests/cli/test_export.py",
         "tests/cli/test_export_pictures.py",
     ),
-    "recorder/archives/": ("tests/finalizer",),
+    "recorder/archives/": ("tests/archives/finalize",),
     "recorder/archives/base": ("tests/archives",),
     "recorder/archives/staging": ("tests/archives",),
-    "recorder/daemon/": ("tests/cli", "tests/accounting"),
-    "recorder/cli/": ("tests/finalizer", "tests/faults", "tests/acceptance"),
-    "recorder/cli/catalog": ("tests/catalog",),
-    "recorder/cli/clip": ("tests/clip",),
-    "recorder/cli/control": ("tests/daemon",),
+    "recorder/recording/daemon/": ("tests/cli", "tests/accounting"),
+    "recorder/cli/": ("tests/archives/finalize", "tests/faults", "tests/acceptance"),
+    "recorder/cli/catalog": ("tests/fleet/catalog",),
+    "recorder/cli/clip": ("tests/recording/clip",),
+    "recorder/cli/control": ("tests/recording/daemon",),
     "recorder/cli/download": ("tests/fleet",),
-    "recorder/cli/events": ("tests/triggers", "tests/clip"),
+    "recorder/cli/events": ("tests/recording/triggers", "tests/recording/clip"),
     "recorder/cli/finalize": ("tests/fleet",),
-    "recorder/cli/keys": ("tests/custody",),
-    "recorder/cli/report": ("tests/report",),
-    "recorder/cli/serve": ("tests/daemon",),
-    "recorder/cli/truth": ("tests/daemon/test_postprocessing.py", "tests/sim"),
+    "recorder/cli/keys": ("tests/integrity",),
+    "recorder/cli/report": ("tests/viewers/report",),
+    "recorder/cli/serve": ("tests/recording/daemon",),
+    "recorder/cli/truth": ("tests/recording/daemon/test_postprocessing.py", "tests/drivers/world"),
     "recorder/cli/upload": ("tests/fleet",),
-    "recorder/cli/verify": ("tests/custody", "tests/fleet"),
+    "recorder/cli/verify": ("tests/integrity", "tests/fleet"),
     "recorder/__main__": ("tests/acceptance",),
-    "drivers/_kit/": ("tests/accounting",),
-    "drivers/_devices/": ("tests/drivers", "tests/kit"),
+    "drivers/kit/": ("tests/accounting",),
+    "drivers/_devices/": ("tests/drivers", "tests/drivers/kit"),
     "drivers/_protocols/": ("tests/drivers",),
     "drivers/_camera/": ("tests/drivers",),
     "drivers/_mmwave/": ("tests/drivers",),
@@ -67,18 +80,18 @@ BESIDE = {
 # What has options, which tests/interface lists.
 OPTIONS = (
     "drivers/_camera/",
-    "drivers/_kit/driver",
+    "drivers/kit/driver",
     "drivers/camera",
     "drivers/mmwave",
     "drivers/ouster",
     "drivers/xsens",
     "recorder/archives/",
     "recorder/cli/",
-    "recorder/contract/config/",
-    "recorder/contract/control/requests",
+    "recorder/config/",
+    "recorder/bus/control/requests",
 )
 # Modules that every test needs: to import one does not mean to test it.
-COMMON = ("recorder/contract/", "recorder/formats/disk", "drivers/_kit/driver")
+COMMON = ("recorder/contract/", "recorder/formats/disk", "drivers/kit/driver")
 # What runs elsewhere or for long.
 LEFT_OUT = ("tests/conformance/", "tests/systemd/", "tests/soak/", "tests/mutants/")
 
@@ -86,7 +99,7 @@ LEFT_OUT = ("tests/conformance/", "tests/systemd/", "tests/soak/", "tests/mutant
 class Suites:
     """The test files of a tree, and what they import.
 
-    for file in Suites(root).of("drivers/_kit/runner.py"):
+    for file in Suites(root).of("drivers/kit/runner.py"):
         ...
     """
 

@@ -132,19 +132,22 @@ def test_the_map_names_what_is_there() -> None:
 @pytest.mark.parametrize(
     ("module", "test"),
     [
-        ("drivers/_kit/runner.py", "tests/kit/test_runner.py"),  # by its folder
-        ("drivers/_devices/udp.py", "tests/drivers/test_udp.py"),  # as the map says
+        ("drivers/kit/runner.py", "tests/drivers/kit/test_runner.py"),  # by its folder
+        ("drivers/kit/udp_socket.py", "tests/drivers/udp/test_driver.py"),  # as the map says
         ("recorder/archives/vrs/packer.py", "tests/archives/vrs/test_packer.py"),
         ("recorder/archives/vrs/packer.py", "tests/archives/vrs/test_contract.py"),
-        ("recorder/processing/poses.py", "tests/archives/ncore/test_packer.py"),
-        ("drivers/sim/fmcw.py", "tests/processing/test_radar.py"),  # since it imports it
-        ("recorder/contract/channel_formats/xz.py", "tests/formats/test_xz_blocks.py"),
-        ("recorder/contract/control/client.py", "tests/daemon/test_control.py"),
-        ("recorder/processing/export/job.py", "tests/cli/test_export.py"),
-        ("recorder/cli/clip.py", "tests/clip/test_clip.py"),  # a verb, by the tests of its package
-        ("recorder/cli/events.py", "tests/triggers/test_evaluation.py"),
+        ("recorder/perception/poses.py", "tests/archives/ncore/test_packer.py"),
+        ("drivers/mmwave/fmcw.py", "tests/perception/test_radar.py"),  # since it imports it
+        ("recorder/codecs/xz.py", "tests/codecs/test_xz_blocks.py"),
+        ("recorder/bus/control/client.py", "tests/recording/daemon/test_control.py"),
+        ("recorder/archives/export/job.py", "tests/cli/test_export.py"),
+        (
+            "recorder/cli/clip.py",
+            "tests/recording/clip/test_clip.py",
+        ),  # a verb, by the tests of its package
+        ("recorder/cli/events.py", "tests/recording/triggers/test_evaluation.py"),
         ("recorder/cli/finalize_on_cluster.py", "tests/fleet/test_cluster.py"),
-        ("recorder/cli/verify.py", "tests/custody/test_verify.py"),
+        ("recorder/cli/verify.py", "tests/integrity/test_verify.py"),
     ],
 )
 def test_a_mirror_is_found(suites: Suites, module: str, test: str) -> None:

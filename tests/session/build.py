@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from drivers._kit.driver import Sample
-from drivers._kit.encode import Encoder
-from recorder.contract.raw_pixels import RawPixels
-from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.formats.disk import PosixDisk
-from recorder.formats.roverd import create_writer
+from drivers.kit.driver import Sample
+from drivers.kit.encode import Encoder
+from recorder.codecs.raw_pixels import RawPixels
+from recorder.codecs.storage import create_writer
+from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.common.files import PosixDisk
 from recorder.session.events import make_event
-from recorder.session.journal import JournalWriter, walk_journal
+from recorder.session.journal.journal import JournalWriter, walk_journal
 from tests import h264
 
 START_NS = 1_717_236_000_123_456_789

@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 from ouster.sdk import core
 
-from drivers.sim.camera import SimulatedCamera
-from drivers.sim.imu import SimulatedImu
-from drivers.sim.lens import Lens
-from drivers.sim.lidar import LidarScene, default_info
-from drivers.sim.radar import SIM_CHIRP, SimulatedRadar
-from drivers.sim.world import World
-from recorder.contract.streams import ChannelSpec, StreamSpec
+from drivers.camera.lens import Lens
+from drivers.camera.model import SimulatedCamera
+from drivers.mmwave.model import SIM_CHIRP, SimulatedRadar
+from drivers.ouster.model import LidarScene, default_info
+from drivers.world import World
+from drivers.world.imu import SimulatedImu
+from recorder.codecs.streams import ChannelSpec, StreamSpec
 from tests.session.build import Builder, imu_spec
 
 Array = npt.NDArray[Any]

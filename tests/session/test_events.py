@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.formats.disk import PosixDisk
+from recorder.common.files import PosixDisk
 from recorder.session.events import MERGE_NS, EventLog, make_event
 
 MS = 1_000_000

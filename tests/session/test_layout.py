@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from recorder.contract.errors import SessionError, StorageError, UsageError
-from recorder.formats.disk import AppendFile, PosixDisk
+from recorder.common.errors import SessionError, StorageError, UsageError
+from recorder.common.files import AppendFile, PosixDisk
 from recorder.session.layout import (
     SessionPlan,
     create_session,

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recorder.contract.errors import SessionError, UsageError
+from recorder.common.errors import SessionError, UsageError
 from recorder.session.part import Moment, Part
 from recorder.session.session_part import SessionPart
 from tests.session.build import START_NS, Builder, camera_spec, full_session, imu_spec

@@ -13,19 +13,19 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from drivers._kit.driver import EndOfSource, Lost, Sample, SensorConfig
-from drivers._kit.encode import Encoder
-from drivers._kit.session_source import SessionSource
-from drivers._kit.timeline import Timeline
-from recorder.contract.errors import FormatError, SourceError
-from recorder.contract.streams import ChannelSpec
-from recorder.formats.roverd import open_channel
+from drivers.kit.driver import EndOfSource, Lost, Sample, SensorConfig
+from drivers.kit.encode import Encoder
+from drivers.kit.session_source import SessionSource
+from drivers.kit.timeline import Timeline
+from recorder.codecs.storage import open_channel
+from recorder.codecs.streams import ChannelSpec
+from recorder.common.errors import FormatError, SourceError
 from recorder.session import playback
 from recorder.session.loss_accounts import Gap, gaps
 from recorder.session.playback import Chunk, Hole, play, recorded_spec
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
-from tests.formats.blob_kit import write_blobs
+from tests.codecs.blob_kit import write_blobs
 from tests.session.build import (
     START_NS,
     Builder,

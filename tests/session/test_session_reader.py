@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.contract.errors import FormatError, SessionError
+from recorder.common.errors import FormatError, SessionError
+from recorder.session.discovery import find_sessions
 from recorder.session.reader import Session, lidar_range_mm
-from recorder.session.search import find_sessions
 from tests.campaigns import Selector
 from tests.session.build import (
     START_MONO_NS,

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recorder.contract.errors import SessionError
-from recorder.contract.streams import StreamSpec
-from recorder.contract.wire import Kind, Message, check_data, decode, encode
+from recorder.bus.wire import Kind, Message, check_data, decode, encode
+from recorder.codecs.streams import StreamSpec
+from recorder.common.errors import SessionError
 from recorder.session.reader import Session
 from recorder.session.replay import Replay
 from tests.manual_clock import ManualClock

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.contract.errors import SessionError
+from recorder.common.errors import SessionError
 from recorder.session.validation import validate
 from recorder.session.validation_report import Problem
 from tests.campaigns import Selector

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from recorder.formats.disk import PosixDisk
+from recorder.common.files import PosixDisk
 from recorder.session.checksums import write_checksums
-from recorder.session.journal import JournalWriter, read_journal
+from recorder.session.journal.journal import JournalWriter, read_journal
 from recorder.session.validation import validate
 from tests.session.build import frames, full_session
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.formats.roverd.channel import ChannelReader
+from recorder.codecs.storage.channel import ChannelReader
 from recorder.session.events import make_event
 from recorder.session.reader import Session
 from recorder.session.timeline import (

@@ -23,7 +23,7 @@ from typing import Any
 
 import psutil
 
-from recorder.contract.control.client import Client, DaemonError
+from recorder.bus.control.client import Client, DaemonError
 from tests.soak.accounts import Balance, balance
 from tests.soak.memory import Memory, Sample, judge
 from tests.support.waiting import wait_until

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from drivers._kit.driver import Driver, Item, Sample
-from drivers._kit.runner import main
-from recorder.contract.config.options import Option
-from recorder.contract.streams import ChannelSpec, StreamSpec
+from drivers.kit.driver import Driver, Item, Sample
+from drivers.kit.runner import main
+from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.config.options import Option
 
 
 class CounterDriver(Driver):

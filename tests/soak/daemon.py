@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 
 from recorder.cli import main
-from recorder.contract.launch import driver_module_command
-from recorder.daemon.processes import supervisor
-from recorder.daemon.processes.children import writer_command
+from recorder.common.module_launcher import driver_module_command
+from recorder.recording.supervisor import supervisor
+from recorder.recording.supervisor.children import writer_command
 
 
 def _command(run_folder: Path, buffer_mb: float, resume: str | None) -> list[str]:
     command = writer_command(run_folder, buffer_mb, resume)
-    arguments = command[command.index("recorder.writer") + 1 :]
+    arguments = command[command.index("recorder.recording.writer") + 1 :]
     return driver_module_command("tests.soak.writer", *arguments)
 
 

@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from recorder.contract.clock import SystemClock
-from recorder.formats.disk import PosixDisk
-from recorder.writer import __main__ as writer
+from recorder.common.clock import SystemClock
+from recorder.common.files import PosixDisk
+from recorder.recording.writer import __main__ as writer
 
 
 def _world() -> dict[str, Any]:

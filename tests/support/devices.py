@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
-from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample
-from recorder.contract.errors import DeviceError
-from recorder.contract.streams import StreamSpec
+from drivers.kit.driver import Driver, EndOfSource, Item, Lost, Sample
+from recorder.codecs.streams import StreamSpec
+from recorder.common.errors import DeviceError
 from tests.support.waiting import wait_until
 
 D = TypeVar("D", bound=Driver)

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from recorder.contract.closing import Closing
+from recorder.common.closeable import Closing
 from tests.support.waiting import PATIENCE_S, wait_until
 
 PROJECT = Path(__file__).resolve().parents[2]

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.archives.context import PackingContext
-from recorder.archives.edgefirst.png import encode_png
 from recorder.archives.edgefirst.table import Annotation
-from recorder.contract.errors import FormatError
-from recorder.processing.geometry import Floats, invert, rotation_of_quaternion, transform
-from recorder.processing.labels import (
+from recorder.common.errors import FormatError
+from recorder.formats.png import encode_png
+from recorder.perception.geometry import Floats, invert, rotation_of_quaternion, transform
+from recorder.perception.labels import (
     LabelFile,
     Lines,
     Mask,

@@ -11,15 +11,15 @@ import numpy.typing as npt
 
 import recorder
 from recorder.archives.context import PackingContext
-from recorder.archives.edgefirst import exif as exif_
-from recorder.archives.edgefirst import png
-from recorder.archives.edgefirst.container import Payload
-from recorder.archives.edgefirst.exif import Exif, encode_exif
 from recorder.archives.edgefirst.projection import depth_picture
-from recorder.processing.camera_pictures import Pictures
-from recorder.processing.frames import Exposures
-from recorder.processing.geometry import apply, invert
-from recorder.processing.projection import Projection
+from recorder.formats import exif as exif_
+from recorder.formats import png
+from recorder.formats.exif import Exif, encode_exif
+from recorder.formats.zip.writer import Payload
+from recorder.perception.camera.camera_pictures import Pictures
+from recorder.perception.frames import Exposures
+from recorder.perception.geometry import apply, invert
+from recorder.perception.projection import Projection
 from recorder.session.stream import Stream
 
 Place = tuple[float, float, float | None]

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from recorder.archives.edgefirst.table import ExistingTable
-from recorder.contract.errors import ArchiveError
-from recorder.processing.frames import kind_of
+from recorder.common.errors import ArchiveError
+from recorder.perception.frames import kind_of
 from recorder.session.reader import Session
 
 KEY = "recorder"

@@ -13,19 +13,19 @@ from typing import Any, ClassVar
 
 from recorder.archives.base import PackedFiles, Packer
 from recorder.archives.context import PackingContext
-from recorder.archives.edgefirst.container import Container, FolderContainer, ZipContainer
 from recorder.archives.edgefirst.dataset_index import DatasetIndex
 from recorder.archives.edgefirst.schema import CURRENT, MISSION, require_packages
 from recorder.archives.edgefirst.sensors import LIDAR_PICTURES
 from recorder.archives.edgefirst.session import SessionPacker, class_names
 from recorder.archives.edgefirst.table import ExistingTable, Table
+from recorder.archives.sample_workers import tune_for_packing
 from recorder.archives.sensor_files import RADAR_OPTIONS
-from recorder.contract.config.options import Option, OptionTable
-from recorder.contract.errors import ArchiveError, ConfigError
-from recorder.formats.disk import FOLDER_MODE, PosixDisk
-from recorder.processing.camera_pictures import JPEG_QUALITY
-from recorder.processing.frames import kind_of
-from recorder.processing.sample_workers import tune_for_packing
+from recorder.common.errors import ArchiveError, ConfigError
+from recorder.common.files import FOLDER_MODE, PosixDisk
+from recorder.config.options import Option, OptionTable
+from recorder.formats.zip.writer import Container, FolderContainer, ZipContainer
+from recorder.perception.camera.camera_pictures import JPEG_QUALITY
+from recorder.perception.frames import kind_of
 
 ZIP, FOLDER = "zip", "folder"
 

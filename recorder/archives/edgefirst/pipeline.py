@@ -25,10 +25,10 @@ import numpy.typing as npt
 
 from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst.cameras import CameraFiles, Place
-from recorder.archives.edgefirst.container import Container, Payload
 from recorder.archives.edgefirst.samples import Places, choose_pictures, nearest_all
 from recorder.archives.edgefirst.sensors import LidarFiles, SampleFiles, SensorFiles
-from recorder.processing.ego_motion import EgoMotion, Motion
+from recorder.formats.zip.writer import Container, Payload
+from recorder.perception.ego_motion import EgoMotion, Motion
 
 WINDOW = 8
 """Number of pictures planned together; fewer for PNGs, which stay in memory until written."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.processing.geometry import Floats
+from recorder.perception.geometry import Floats
 
 
 def depth_picture(places: Floats, depth_m: Floats, size: tuple[int, int]) -> npt.NDArray[np.uint16]:

@@ -18,13 +18,13 @@ from recorder.archives.edgefirst.annotations import (
     outlines,
 )
 from recorder.archives.edgefirst.cameras import CameraFiles, Place
-from recorder.archives.edgefirst.png import encode_png
 from recorder.archives.edgefirst.samples import PoseWalk, nearest_all
 from recorder.archives.edgefirst.schema import MISSION
 from recorder.archives.edgefirst.table import REGION, Annotation, Sample, Table
-from recorder.processing.geometry import Floats
-from recorder.processing.labels import box_files, decode_mask
-from recorder.processing.poses import Times
+from recorder.formats.png import encode_png
+from recorder.perception.geometry import Floats
+from recorder.perception.labels import box_files, decode_mask
+from recorder.perception.poses import Times
 from recorder.session.stream import Stream
 
 Indices = npt.NDArray[np.int64]

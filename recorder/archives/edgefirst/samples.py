@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from recorder.processing.earth import is_position, position_channel
-from recorder.processing.ego_motion import are_near
-from recorder.processing.frames import time_windows
-from recorder.processing.geometry import Floats, interpolate_poses
-from recorder.processing.poses import Block, PoseSource, Times
+from recorder.perception.earth import is_position, position_channel
+from recorder.perception.ego_motion import are_near
+from recorder.perception.frames import time_windows
+from recorder.perception.geometry import Floats, interpolate_poses
+from recorder.perception.poses import Block, PoseSource, Times
 from recorder.session.stream import Stream
 
 _SLACK = 0.1

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recorder.archives.edgefirst.fast_zlib import zlib
-from recorder.contract.errors import UsageError
-from recorder.contract.extras import need_extra
+from recorder.common.errors import UsageError
+from recorder.common.extras import need_extra
+from recorder.formats.fast_zlib import zlib
 
 try:
     import pyarrow as pa

@@ -15,10 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.archives.context import PackingContext
-from recorder.archives.edgefirst.container import Payload
-from recorder.archives.edgefirst.fast_zlib import zlib
-from recorder.archives.edgefirst.png import cube_picture, encode_png, store_png
 from recorder.archives.edgefirst.projection import quantize_distances
+from recorder.archives.sample_workers import LIDAR_GROUP, RADAR_GROUP, EncoderFactory, WorkerContext
 from recorder.archives.sensor_files import (
     lidar_optics,
     lidar_returns,
@@ -26,20 +24,17 @@ from recorder.archives.sensor_files import (
     radar_geometry,
     radar_processor,
 )
+from recorder.formats.fast_zlib import zlib
 from recorder.formats.pcd import pcd_header
-from recorder.processing.calibration import Calibration
-from recorder.processing.frames import mean_period_ns, sweep_times
-from recorder.processing.geometry import Floats, apply, quaternion_of_rotation
-from recorder.processing.lidar import pixel_shifts
-from recorder.processing.radar import Detections, rcs_db
-from recorder.processing.radar_frames import speed_facts, step_remarks
-from recorder.processing.radar_spectra import Complex64
-from recorder.processing.sample_workers import (
-    LIDAR_GROUP,
-    RADAR_GROUP,
-    EncoderFactory,
-    WorkerContext,
-)
+from recorder.formats.png import cube_picture, encode_png, store_png
+from recorder.formats.zip.writer import Payload
+from recorder.perception.calibration import Calibration
+from recorder.perception.frames import mean_period_ns, sweep_times
+from recorder.perception.geometry import Floats, apply, quaternion_of_rotation
+from recorder.perception.lidar.lidar import pixel_shifts
+from recorder.perception.radar.frames import speed_facts, step_remarks
+from recorder.perception.radar.radar import Detections, rcs_db
+from recorder.perception.radar.spectra import Complex64
 from recorder.session.reader import lidar_range_mm
 from recorder.session.stream import Stream
 

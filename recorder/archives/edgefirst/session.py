@@ -9,18 +9,18 @@ from typing import Any
 
 from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst.cameras import CameraFiles
-from recorder.archives.edgefirst.container import Container
 from recorder.archives.edgefirst.dataset_index import Entry
 from recorder.archives.edgefirst.pipeline import Pipeline
 from recorder.archives.edgefirst.rows import RowMaker
 from recorder.archives.edgefirst.samples import PoseWalk, Split, find_places
 from recorder.archives.edgefirst.sensors import LidarFiles, RadarFiles
 from recorder.archives.edgefirst.table import ExistingTable, Table
-from recorder.contract.errors import ArchiveError
-from recorder.processing.ego_motion import EgoMotion
-from recorder.processing.frames import kind_of
-from recorder.processing.labels import box_files
-from recorder.processing.poses import Identity, find_poses
+from recorder.common.errors import ArchiveError
+from recorder.formats.zip.writer import Container
+from recorder.perception.ego_motion import EgoMotion
+from recorder.perception.frames import kind_of
+from recorder.perception.labels import box_files
+from recorder.perception.poses import Identity, find_poses
 from recorder.session.stream import Stream
 
 _THREADS = 2

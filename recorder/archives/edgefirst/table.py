@@ -34,9 +34,9 @@ from recorder.archives.edgefirst.schema import (
     to_final,
     to_spool,
 )
-from recorder.contract.closing import Closing
-from recorder.contract.errors import ArchiveError
-from recorder.formats.disk import make_empty
+from recorder.common.closeable import Closing
+from recorder.common.errors import ArchiveError
+from recorder.common.files import make_empty
 
 ROWS = 4096
 """Largest number of rows of a batch."""

@@ -13,7 +13,7 @@ from typing import ClassVar
 from recorder.archives.edgefirst.schema import CURRENT
 from recorder.archives.edgefirst.table import ExistingTable
 from recorder.archives.validation import ArchiveCheck, ArchiveReport, need
-from recorder.contract.errors import ArchiveError
+from recorder.common.errors import ArchiveError
 
 _PICTURES = (".camera.jpeg", ".camera.png")
 _EXPECTED = ("unreferenced", "Unreferenced", "Found", "Validating", "files in", "structure")

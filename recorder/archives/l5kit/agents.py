@@ -18,10 +18,10 @@ import numpy.typing as npt
 
 from recorder.archives.l5kit.dataset import AGENT, Rows
 from recorder.archives.l5kit.labels import UNKNOWN, find_label
-from recorder.contract.errors import FormatError
-from recorder.processing.geometry import Floats, rotation_of_quaternion
-from recorder.processing.labels import LabelFile, Lines, numbers, text
-from recorder.processing.poses import RollingTrajectory
+from recorder.common.errors import FormatError
+from recorder.perception.geometry import Floats, rotation_of_quaternion
+from recorder.perception.labels import LabelFile, Lines, numbers, text
+from recorder.perception.poses import RollingTrajectory
 
 SAME_NS = 1_000_000
 """Largest difference of the stamps of a label and of the frame that it belongs to."""

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 import recorder
 from recorder.archives.l5kit.labels import LABELS
-from recorder.contract.errors import ArchiveError
+from recorder.common.errors import ArchiveError
 from recorder.formats.zarr2 import (
     Blosc,
     FolderStore,
@@ -37,7 +37,7 @@ from recorder.formats.zarr2 import (
 from recorder.formats.zarr2.codecs import BYTE_SHUFFLE
 from recorder.formats.zarr2.reading import decode_dtype
 from recorder.formats.zarr2.stores import OutputGuard
-from recorder.processing.geometry import Floats
+from recorder.perception.geometry import Floats
 
 FORMAT_VERSION: Final = 2
 HOST_LENGTH: Final = 16

@@ -13,8 +13,8 @@ from typing import Any, Final
 import numpy as np
 
 from recorder.archives.l5kit.dataset import FACE, NO_FACES, Rows
-from recorder.contract.errors import FormatError
-from recorder.processing.labels import LabelFile, text
+from recorder.common.errors import FormatError
+from recorder.perception.labels import LabelFile, text
 
 CLASS: Final = "traffic_light_face"
 """Class of the labels that are faces."""

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from recorder.archives.context import PackingContext
-from recorder.contract.errors import SessionError
-from recorder.processing.frames import Kind, kind_of, mean_period_ns, stamp_span_ns, time_windows
-from recorder.processing.poses import Times
+from recorder.common.errors import SessionError
+from recorder.perception.frames import Kind, kind_of, mean_period_ns, stamp_span_ns, time_windows
+from recorder.perception.poses import Times
 from recorder.session.stream import Stream
 
 _WINDOW = 512

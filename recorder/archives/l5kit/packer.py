@@ -15,8 +15,8 @@ from recorder.archives.l5kit.dataset import DatasetReader, DatasetWriter
 from recorder.archives.l5kit.frames import choose_frames
 from recorder.archives.l5kit.session import SessionPacker, read_classes
 from recorder.archives.pose_source import ODOMETRY, POSES, require_poses
-from recorder.contract.config.options import Option, OptionTable
-from recorder.contract.errors import ArchiveError, RecorderError
+from recorder.common.errors import ArchiveError, RecorderError
+from recorder.config.options import Option, OptionTable
 from recorder.formats.zarr2 import require_numcodecs
 
 _Key = tuple[Any, Any]

@@ -16,11 +16,11 @@ from recorder.archives.l5kit.frames import FrameTimes, choose_frames, note_ends
 from recorder.archives.l5kit.labels import find_label
 from recorder.archives.pose_source import choose_poses, note_poses
 from recorder.archives.sensor_files import lidar_optics
-from recorder.contract.errors import ConfigError, FormatError, SessionError
-from recorder.processing.frames import NS_PER_US, kind_of
-from recorder.processing.geometry import Floats
-from recorder.processing.labels import MANUAL, SIMULATED, LabelFile, box_files, cuboid_files
-from recorder.processing.poses import Cover, PoseSource, RollingTrajectory
+from recorder.common.errors import ConfigError, FormatError, SessionError
+from recorder.perception.frames import NS_PER_US, kind_of
+from recorder.perception.geometry import Floats
+from recorder.perception.labels import MANUAL, SIMULATED, LabelFile, box_files, cuboid_files
+from recorder.perception.poses import Cover, PoseSource, RollingTrajectory
 
 _CLASSES_LISTED = 10
 

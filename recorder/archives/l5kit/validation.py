@@ -14,7 +14,7 @@ import numpy as np
 
 from recorder.archives.l5kit.dataset import ARRAYS, DatasetReader
 from recorder.archives.validation import ArchiveCheck, ArchiveReport, MissingSoftwareError, need
-from recorder.contract.errors import ArchiveError
+from recorder.common.errors import ArchiveError
 
 _INTERVALS = (
     ("scenes", "frame_index_interval", "frames"),

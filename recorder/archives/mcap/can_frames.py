@@ -9,14 +9,14 @@ import numpy as np
 
 from recorder.archives.mcap.ros2_names import ros_topic
 from recorder.archives.mcap.topics import Topic
-from recorder.contract.buffers import Buffer
-from recorder.contract.streams import StreamSpec
-from recorder.contract.wire import Message
+from recorder.bus.wire import Message
+from recorder.codecs.streams import StreamSpec
+from recorder.common.buffers import Buffer
 from recorder.formats.ros2.codec import encode_message
 from recorder.formats.ros2.definitions import CAN_FRAME, FD_FRAME
 from recorder.formats.ros2.messages import CanFrame, FdFrame, Header
-from recorder.processing.can_bus import ERROR, EXTENDED, FD, ID_MASK, REMOTE
-from recorder.processing.foxglove.channels import EncodeSamples
+from recorder.perception.can_bus import ERROR, EXTENDED, FD, ID_MASK, REMOTE
+from recorder.perception.foxglove.channels import EncodeSamples
 
 COVERED: Final = frozenset({"id", "len", "data"})
 """Channels that the messages contain."""

@@ -25,26 +25,26 @@ from recorder.archives.mcap.scene import (
 )
 from recorder.archives.mcap.topics import Entry, Feed, Make, Product, Topic, WrittenFile
 from recorder.archives.mcap.worker_feeds import RadarPoints, worker_feed
-from recorder.contract.buffers import Buffer
-from recorder.contract.errors import FormatError
-from recorder.contract.streams import ChannelSpec, StreamSpec
+from recorder.archives.sample_workers import LIDAR_GROUP, RADAR_GROUP
+from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.common.buffers import Buffer
+from recorder.common.errors import FormatError
 from recorder.formats.mcap.schema import Schema
-from recorder.processing.can_bus import holds_can_frames
-from recorder.processing.datagrams import CHANNELS, holds_datagrams
-from recorder.processing.earth import declared_position
-from recorder.processing.foxglove import scene
-from recorder.processing.foxglove.channels import EncodeSamples, SampleChannel
-from recorder.processing.foxglove.pictures import (
+from recorder.perception.can_bus import holds_can_frames
+from recorder.perception.datagrams import CHANNELS, holds_datagrams
+from recorder.perception.earth import declared_position
+from recorder.perception.foxglove import scene
+from recorder.perception.foxglove.channels import EncodeSamples, SampleChannel
+from recorder.perception.foxglove.pictures import (
     calibration_of,
     picture_channel,
     raw_picture_channel,
     video_channel,
 )
-from recorder.processing.foxglove.schema import message_encoding
-from recorder.processing.foxglove.series import json_channels, position_channel, small_channels
-from recorder.processing.frames import image_channel, kind_of
-from recorder.processing.labels import Lines
-from recorder.processing.sample_workers import LIDAR_GROUP, RADAR_GROUP
+from recorder.perception.foxglove.schema import message_encoding
+from recorder.perception.foxglove.series import json_channels, position_channel, small_channels
+from recorder.perception.frames import image_channel, kind_of
+from recorder.perception.labels import Lines
 from recorder.session.event_texts import format_event
 from recorder.session.playback_messages import playable_spec
 from recorder.session.stream import Stream

@@ -12,14 +12,14 @@ from foxglove.messages import RawImage
 
 from recorder.archives.context import PackingContext
 from recorder.archives.mcap.topics import Topic
-from recorder.contract.streams import StreamSpec
-from recorder.contract.wire import Message
+from recorder.bus.wire import Message
+from recorder.codecs.streams import StreamSpec
 from recorder.formats.mcap.schema import Schema
-from recorder.processing.foxglove.channels import Encoded, EncodeSamples, times_ns
-from recorder.processing.foxglove.clouds import POINT_CLOUD, cloud
-from recorder.processing.foxglove.pictures import raw_image
-from recorder.processing.foxglove.schema import message_encoding, schema_of
-from recorder.processing.lidar_points import RETURNS, SweepPoints
+from recorder.perception.foxglove.channels import Encoded, EncodeSamples, times_ns
+from recorder.perception.foxglove.clouds import POINT_CLOUD, cloud
+from recorder.perception.foxglove.pictures import raw_image
+from recorder.perception.foxglove.schema import message_encoding, schema_of
+from recorder.perception.lidar.points import RETURNS, SweepPoints
 from recorder.session.stream import Stream
 
 NEAR_IR: Final = "nir"
@@ -34,7 +34,7 @@ def topics(
 ) -> tuple[list[tuple[Topic, EncodeSamples]], set[str]]:
     """Return the topics of a lidar's sweeps, and the channels that they contain.
 
-    - ``/NAME/points``: see `recorder.processing.foxglove.clouds.lidar_channel`;
+    - ``/NAME/points``: see `recorder.perception.foxglove.clouds.lidar_channel`;
     - ``/NAME/range``, ``/NAME/range2``: images ``32FC1`` of the ranges in m, 0 without a return.
       A range of whole millimetres is exact: ``rint(1000 * value)``;
     - ``/NAME/reflectivity``, ``/NAME/reflectivity2``, ``/NAME/near_ir``: images ``mono8``,

@@ -13,18 +13,18 @@ from recorder.archives.context import PackingContext
 from recorder.archives.mcap.topics import Topic
 from recorder.archives.mcap.worker_feeds import RadarPoints
 from recorder.archives.sensor_files import radar_geometry
-from recorder.contract.streams import StreamSpec
-from recorder.contract.wire import Message
+from recorder.bus.wire import Message
+from recorder.codecs.streams import StreamSpec
 from recorder.formats.mcap.schema import Schema
-from recorder.processing.foxglove.channels import Encoded, EncodeSamples, times_ns
-from recorder.processing.foxglove.clouds import POINT_CLOUD, cloud
-from recorder.processing.foxglove.payload import Parts
-from recorder.processing.foxglove.pictures import raw_image
-from recorder.processing.foxglove.radar import LEAST_DB, STEP_DB, map_image
-from recorder.processing.foxglove.schema import message_encoding, schema_of
-from recorder.processing.radar_frames import speed_facts
-from recorder.processing.radar_maps import RadarMaps
-from recorder.processing.radar_spectra import Complex64, Float32
+from recorder.perception.foxglove.channels import Encoded, EncodeSamples, times_ns
+from recorder.perception.foxglove.clouds import POINT_CLOUD, cloud
+from recorder.perception.foxglove.payload import Parts
+from recorder.perception.foxglove.pictures import raw_image
+from recorder.perception.foxglove.radar import LEAST_DB, STEP_DB, map_image
+from recorder.perception.foxglove.schema import message_encoding, schema_of
+from recorder.perception.radar.frames import speed_facts
+from recorder.perception.radar.maps import RadarMaps
+from recorder.perception.radar.spectra import Complex64, Float32
 from recorder.session.stream import Stream
 
 _IQ: Final = "iq"
@@ -39,7 +39,7 @@ def topics(
 ) -> tuple[list[tuple[Topic, EncodeSamples]], RadarPoints]:
     """Return the topics of a radar's frames, and the processor that finds the detections.
 
-    - ``/NAME/detections``: PointCloud of `recorder.processing.radar_detections.DETECTION`;
+    - ``/NAME/detections``: PointCloud of `recorder.perception.radar.detections.DETECTION`;
     - ``/NAME/range_doppler``, ``/NAME/range_azimuth``: with the option ``maps``, as in the live
       view;
     - ``/NAME/iq``: with the option ``iq``, RawImage of the recorded values, ``16SC1`` (signed 16

@@ -33,14 +33,14 @@ from recorder.archives.mcap.topics import (
     WrittenFile,
     load_profile,
 )
+from recorder.archives.sample_workers import tune_for_packing
 from recorder.archives.sensor_files import RADAR_OPTIONS
-from recorder.contract.config.options import Option, OptionTable
-from recorder.contract.errors import ArchiveError, SessionError
-from recorder.formats.disk import PosixDisk
+from recorder.common.errors import ArchiveError, SessionError
+from recorder.common.files import PosixDisk
+from recorder.config.options import Option, OptionTable
 from recorder.formats.mcap.writer import McapWriter
-from recorder.processing.camera_pictures import JPEG_QUALITY
-from recorder.processing.sample_workers import tune_for_packing
-from recorder.session.commit_times import CommitTimes
+from recorder.perception.camera.camera_pictures import JPEG_QUALITY
+from recorder.session.journal.commit_times import CommitTimes
 from recorder.session.playback import is_small
 from recorder.session.stream import Stream
 

@@ -8,14 +8,14 @@ import numpy as np
 
 from recorder.archives.mcap.ros2_names import ros_topic
 from recorder.archives.mcap.topics import Topic
-from recorder.contract.buffers import Buffer
-from recorder.contract.streams import StreamSpec
-from recorder.contract.wire import Message
+from recorder.bus.wire import Message
+from recorder.codecs.streams import StreamSpec
+from recorder.common.buffers import Buffer
 from recorder.formats.ros2.codec import encode_message
 from recorder.formats.ros2.definitions import UDP_PACKET
 from recorder.formats.ros2.messages import Header, UdpPacket
-from recorder.processing.datagrams import PAYLOAD, address_text
-from recorder.processing.foxglove.channels import EncodeSamples
+from recorder.perception.datagrams import PAYLOAD, address_text
+from recorder.perception.foxglove.channels import EncodeSamples
 
 
 def packet_topic(name: str, frame: str, spec: StreamSpec) -> tuple[Topic, EncodeSamples]:

@@ -33,17 +33,17 @@ from recorder.archives.mcap.ros2_scene import (
 from recorder.archives.mcap.samples import sample_feed
 from recorder.archives.mcap.scene import find_rig_poses
 from recorder.archives.mcap.topics import Entry, Feed, Topic, WrittenFile
-from recorder.contract.buffers import Buffer
-from recorder.contract.errors import FormatError
-from recorder.formats.disk import PosixDisk
+from recorder.common.buffers import Buffer
+from recorder.common.errors import FormatError
+from recorder.common.files import PosixDisk
 from recorder.formats.mcap.schema import Schema
 from recorder.formats.ros2.bag import BagTopic, bag_metadata
 from recorder.formats.ros2.codec import encode_message
 from recorder.formats.ros2.definitions import STRING
-from recorder.processing.can_bus import holds_can_frames
-from recorder.processing.datagrams import holds_datagrams
-from recorder.processing.earth import position_channel
-from recorder.processing.frames import image_channel, kind_of
+from recorder.perception.can_bus import holds_can_frames
+from recorder.perception.datagrams import holds_datagrams
+from recorder.perception.earth import position_channel
+from recorder.perception.frames import image_channel, kind_of
 from recorder.session.playback_messages import playable_spec
 from recorder.session.stream import Stream
 

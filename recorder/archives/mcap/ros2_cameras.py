@@ -9,13 +9,13 @@ from recorder.archives.context import PackingContext
 from recorder.archives.mcap.ros2_names import Names, ros_topic
 from recorder.archives.mcap.ros2_samples import Made, Parts, image_parts, large_feed, sample_time
 from recorder.archives.mcap.topics import Feed
-from recorder.contract.raw_pixels import RawPixels
+from recorder.codecs.raw_pixels import RawPixels
 from recorder.formats.ros2.codec import encode_message
 from recorder.formats.ros2.definitions import CAMERA_INFO, COMPRESSED_IMAGE, IMAGE
 from recorder.formats.ros2.messages import CameraInfo, CompressedImage, Header
-from recorder.processing.calibration import SensorCalibration
-from recorder.processing.camera_pictures import Pictures
-from recorder.processing.foxglove.pictures import camera_model
+from recorder.perception.calibration import SensorCalibration
+from recorder.perception.camera.camera_pictures import Pictures
+from recorder.perception.foxglove.pictures import camera_model
 from recorder.session.stream import Stream
 
 _ROS_MODELS: Final = {"kannala_brandt": "equidistant"}

@@ -19,8 +19,9 @@ from recorder.archives.mcap.ros2_samples import (
 )
 from recorder.archives.mcap.topics import Feed, Product, Topic
 from recorder.archives.mcap.worker_feeds import RadarPoints, worker_feed
+from recorder.archives.sample_workers import LIDAR_GROUP, RADAR_GROUP
 from recorder.archives.sensor_files import radar_geometry, read_text
-from recorder.contract.streams import StreamSpec
+from recorder.codecs.streams import StreamSpec
 from recorder.formats.ros2.codec import encode_message
 from recorder.formats.ros2.definitions import IMAGE, INT16_ARRAY, POINT_CLOUD, STRING
 from recorder.formats.ros2.messages import (
@@ -30,11 +31,10 @@ from recorder.formats.ros2.messages import (
     PointCloud2,
     PointField,
 )
-from recorder.processing.foxglove.radar import LEAST_DB, STEP_DB
-from recorder.processing.lidar_points import SweepPoints
-from recorder.processing.radar_maps import RadarMaps, in_db_steps
-from recorder.processing.radar_spectra import Float32
-from recorder.processing.sample_workers import LIDAR_GROUP, RADAR_GROUP
+from recorder.perception.foxglove.radar import LEAST_DB, STEP_DB
+from recorder.perception.lidar.points import SweepPoints
+from recorder.perception.radar.maps import RadarMaps, in_db_steps
+from recorder.perception.radar.spectra import Float32
 from recorder.session.stream import Stream
 
 LIDAR_POINT: Final = np.dtype(
@@ -55,7 +55,7 @@ RADAR_POINT: Final = np.dtype(
         "itemsize": 28,
     }
 )
-"""Detection of a radar, as `recorder.processing.radar_detections.DETECTION`."""
+"""Detection of a radar, as `recorder.perception.radar.detections.DETECTION`."""
 _DATATYPES: Final = {
     code: number for number, code in enumerate(("i1", "u1", "i2", "u2", "i4", "u4", "f4", "f8"), 1)
 }
@@ -84,7 +84,7 @@ def cloud_parts(header: Header, points: npt.NDArray[Any], height: int = 1) -> Pa
 
 
 def lidar_points(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Convert points of `recorder.processing.lidar_points` to `LIDAR_POINT`."""
+    """Convert points of `recorder.perception.lidar.points` to `LIDAR_POINT`."""
     made = np.zeros(len(points), LIDAR_POINT)
     floats = points.view(np.float32).reshape(-1, points.dtype.itemsize // 4)
     made.view(np.float32).reshape(-1, LIDAR_POINT.itemsize // 4)[:, :3] = floats[:, :3]
@@ -94,7 +94,7 @@ def lidar_points(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def radar_points(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Convert detections of `recorder.processing.radar_detections` to `RADAR_POINT`; pad with 0."""
+    """Convert detections of `recorder.perception.radar.detections` to `RADAR_POINT`; pad with 0."""
     made = np.zeros(len(points), RADAR_POINT)
     for name in RADAR_POINT.names or ():
         made[name] = points[name]
@@ -198,7 +198,7 @@ def radar_feed(context: PackingContext, stream: Stream, names: Names) -> Feed:
     The maps are ``/NAME/range_doppler`` and, where the antennas are known, ``/NAME/range_azimuth``.
     A map is an image ``mono8``: a column for each range, from near to far; a row for each speed or
     azimuth, rising from the top to the bottom; a pixel is ``(dB above the map's noise - LEAST_DB) /
-    STEP_DB`` (`recorder.processing.foxglove.radar`).
+    STEP_DB`` (`recorder.perception.foxglove.radar`).
 
     ``/NAME/iq`` is a std_msgs/Int16MultiArray with the dimensions chirp, tx, rx, value and the
     recorded values.  ``/NAME/config`` describes their order and the chirp: ``radar.json``, once.

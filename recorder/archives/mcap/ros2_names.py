@@ -17,7 +17,7 @@ from recorder.archives.mcap.topics import Topic
 from recorder.formats.mcap.schema import Schema
 from recorder.formats.ros2.bag import qos
 from recorder.formats.ros2.definitions import ENCODING, definition
-from recorder.processing.frames import kind_of
+from recorder.perception.frames import kind_of
 from recorder.session.vrs.metadata_records import as_text
 
 RIG: Final = "base_link"

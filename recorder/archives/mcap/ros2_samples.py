@@ -13,18 +13,18 @@ from recorder.archives.context import PackingContext
 from recorder.archives.mcap.ros2_names import Names, ros_topic
 from recorder.archives.mcap.samples import sample_feed
 from recorder.archives.mcap.topics import Entry, Feed, Topic
-from recorder.contract.buffers import Buffer
-from recorder.contract.streams import StreamSpec
-from recorder.contract.wire import Message
+from recorder.bus.wire import Message
+from recorder.codecs.streams import StreamSpec
+from recorder.common.buffers import Buffer
 from recorder.formats.ros2.codec import encode_message
 from recorder.formats.ros2.definitions import IMAGE, IMU, NAV_SAT_FIX, STRING
 from recorder.formats.ros2.messages import Header, Image, Imu, NavSatFix
-from recorder.processing.earth import is_position
-from recorder.processing.foxglove.channels import EncodeSamples
-from recorder.processing.foxglove.series import json_channels, small_channels
-from recorder.processing.geometry import quaternion_of_rotation
-from recorder.processing.poses import imu_rotations
-from recorder.processing.read_ahead import ReadAhead
+from recorder.perception.earth import is_position
+from recorder.perception.foxglove.channels import EncodeSamples
+from recorder.perception.foxglove.series import json_channels, small_channels
+from recorder.perception.geometry import quaternion_of_rotation
+from recorder.perception.poses import imu_rotations
+from recorder.perception.read_ahead import ReadAhead
 from recorder.session.stream import Batch, Stream
 
 Parts = Sequence[Buffer]

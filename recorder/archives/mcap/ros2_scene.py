@@ -20,15 +20,9 @@ from recorder.formats.ros2.messages import (
     Marker,
     TransformStamped,
 )
-from recorder.processing.geometry import Floats, quaternion_of_rotation
-from recorder.processing.labels import (
-    BOXES,
-    Lines,
-    box_files,
-    number_rows,
-    texts,
-)
-from recorder.processing.poses import EarthPoses
+from recorder.perception.geometry import Floats, quaternion_of_rotation
+from recorder.perception.labels import BOXES, Lines, box_files, number_rows, texts
+from recorder.perception.poses import EarthPoses
 from recorder.session.event_texts import format_event
 
 LOG: Final = ros_topic("/rosout", LOG_TYPE, depth=1000, latched=True)

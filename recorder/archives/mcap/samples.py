@@ -9,10 +9,10 @@ import numpy as np
 
 from recorder.archives.context import PackingContext
 from recorder.archives.mcap.topics import Entry, Feed, Topic
-from recorder.contract.buffers import Buffer
-from recorder.contract.streams import StreamSpec
-from recorder.contract.wire import Message
-from recorder.processing.read_ahead import ReadAhead
+from recorder.bus.wire import Message
+from recorder.codecs.streams import StreamSpec
+from recorder.common.buffers import Buffer
+from recorder.perception.read_ahead import ReadAhead
 from recorder.session.playback import is_small
 from recorder.session.playback_messages import messages, sample_message
 from recorder.session.stream import Stream

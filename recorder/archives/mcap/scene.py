@@ -10,8 +10,8 @@ from typing import TypeVar
 import numpy as np
 
 from recorder.archives.context import PackingContext
-from recorder.processing.labels import BOXES, LabelFile, Lines, box_files, cuboid_files
-from recorder.processing.poses import Block, Identity, PoseSource, find_poses
+from recorder.perception.labels import BOXES, LabelFile, Lines, box_files, cuboid_files
+from recorder.perception.poses import Block, Identity, PoseSource, find_poses
 
 T = TypeVar("T")
 LabelSets = tuple[str, Callable[[], Iterator[tuple[int, Lines]]]]

@@ -15,12 +15,12 @@ import msgspec
 import recorder
 from recorder.archives.context import PackingContext
 from recorder.archives.mcap.topics import EVENTS, LOSSES, MARKS, Entry, Feed, Profile, Topic
-from recorder.contract.config.yaml_lines import shareable_text
-from recorder.contract.errors import FormatError
+from recorder.common.errors import FormatError
+from recorder.config.yaml_lines import shareable_text
 from recorder.formats.mcap.schema import Schema
 from recorder.formats.mcap.writer import McapWriter
-from recorder.processing.calibration import Calibration
-from recorder.session.kept_events import KeptEvent
+from recorder.perception.calibration import Calibration
+from recorder.session.event_clips import KeptEvent
 from recorder.session.playback import recorded_spec
 from recorder.session.vrs.metadata_records import TIME_DOMAIN, as_json, as_text, map_drivers
 

@@ -17,12 +17,12 @@ import numpy as np
 
 from recorder.archives.context import PackingContext
 from recorder.archives.mcap.topics import Entry, Feed, Make, Product, Topic, load_profile
+from recorder.archives.sample_workers import SampleEncoder, WorkerContext
 from recorder.archives.sensor_files import radar_frames
-from recorder.processing.calibration import Calibration
-from recorder.processing.radar_detections import detection_points
-from recorder.processing.radar_frames import step_remarks
-from recorder.processing.radar_geometry import RadarGeometry
-from recorder.processing.sample_workers import SampleEncoder, WorkerContext
+from recorder.perception.calibration import Calibration
+from recorder.perception.radar.detections import detection_points
+from recorder.perception.radar.frames import step_remarks
+from recorder.perception.radar.geometry import RadarGeometry
 from recorder.session.stream import Stream
 
 
@@ -85,7 +85,7 @@ class RadarPoints:
         self.frames = radar_frames(stream, geometry, context.options, context.worker)
 
     def detect(self, index: int) -> np.ndarray[Any, Any]:
-        """Return a frame's detections, `recorder.processing.radar_detections.DETECTION` [n]."""
+        """Return a frame's detections, `recorder.perception.radar.detections.DETECTION` [n]."""
         return detection_points(self.frames.resolved(index))
 
     def product(self, index: int, entries: list[Entry]) -> Product:

@@ -15,10 +15,10 @@ docs/ncore.md is the guide.  Definition: NVIDIA/ncore, docs/data/formats.rst.
 
 from __future__ import annotations
 
-from recorder.archives.ncore.cameras import CameraWriter, IntrinsicsWriter, MasksWriter
-from recorder.archives.ncore.component import ComponentWriter, Interval
-from recorder.archives.ncore.cuboids import Cuboid, CuboidsWriter, euler_xyz
-from recorder.archives.ncore.labels import (
+from recorder.archives.ncore.format.cameras import CameraWriter, IntrinsicsWriter, MasksWriter
+from recorder.archives.ncore.format.component import ComponentWriter, Interval
+from recorder.archives.ncore.format.cuboids import Cuboid, CuboidsWriter, euler_xyz
+from recorder.archives.ncore.format.labels import (
     CameraLabelsWriter,
     ImageEncoded,
     LabelDescriptor,
@@ -26,7 +26,7 @@ from recorder.archives.ncore.labels import (
     Quantization,
     Raw,
 )
-from recorder.archives.ncore.models import (
+from recorder.archives.ncore.format.models import (
     BivariateWindshield,
     FTheta,
     IdealPinhole,
@@ -34,10 +34,10 @@ from recorder.archives.ncore.models import (
     OpenCvPinhole,
     RowOffsetSpinning,
 )
-from recorder.archives.ncore.point_clouds import Attribute, PointCloudsWriter
-from recorder.archives.ncore.poses import PosesWriter, Trajectory
-from recorder.archives.ncore.rays import LidarWriter, RadarWriter
-from recorder.archives.ncore.sequence import PackedSequence, SequenceWriter
+from recorder.archives.ncore.format.point_clouds import Attribute, PointCloudsWriter
+from recorder.archives.ncore.format.poses import PosesWriter, Trajectory
+from recorder.archives.ncore.format.rays import LidarWriter, RadarWriter
+from recorder.archives.ncore.format.sequence import PackedSequence, SequenceWriter
 
 __all__ = [
     "Attribute",

@@ -14,36 +14,36 @@ from typing import Any, ClassVar
 import recorder
 from recorder.archives.base import PackedFiles, Packer
 from recorder.archives.context import PackingContext
-from recorder.archives.ncore.component import Interval
-from recorder.archives.ncore.extra_stores import find_extra_stores
-from recorder.archives.ncore.frames import FrameWriter
-from recorder.archives.ncore.manifest import Manifest
-from recorder.archives.ncore.packer_labels import (
+from recorder.archives.ncore.format.component import Interval
+from recorder.archives.ncore.format.extra_stores import find_extra_stores
+from recorder.archives.ncore.format.frames import FrameWriter
+from recorder.archives.ncore.format.manifest import Manifest
+from recorder.archives.ncore.format.sequence import SequenceWriter
+from recorder.archives.ncore.mapping.labels import (
     pack_clouds,
     pack_cuboids,
     pack_masks,
     pack_segments,
 )
-from recorder.archives.ncore.packer_rays import Lidar, Radar
-from recorder.archives.ncore.packer_sensors import (
+from recorder.archives.ncore.mapping.rays import Lidar, Radar
+from recorder.archives.ncore.mapping.sensors import (
     Camera,
     Sensor,
     count_ticks,
     is_generic,
     pack_generic,
 )
-from recorder.archives.ncore.sequence import SequenceWriter
 from recorder.archives.pose_source import ODOMETRY, POSES, choose_poses, note_poses, require_poses
+from recorder.archives.sample_workers import tune_for_packing
 from recorder.archives.sensor_files import RADAR_OPTIONS
-from recorder.contract.config.options import Option, OptionTable
-from recorder.contract.errors import FormatError, SessionError
+from recorder.common.errors import FormatError, SessionError
+from recorder.config.options import Option, OptionTable
 from recorder.formats.zarr2 import require_numcodecs
-from recorder.processing.camera_pictures import JPEG_QUALITY
-from recorder.processing.earth_fit import find_earth_fit
-from recorder.processing.frames import kind_of, stamp_span_ns
-from recorder.processing.labels import box_files
-from recorder.processing.poses import Cover, EarthPoses
-from recorder.processing.sample_workers import tune_for_packing
+from recorder.perception.camera.camera_pictures import JPEG_QUALITY
+from recorder.perception.earth_fit import find_earth_fit
+from recorder.perception.frames import kind_of, stamp_span_ns
+from recorder.perception.labels import box_files
+from recorder.perception.poses import Cover, EarthPoses
 from recorder.session.stream import Stream
 
 _KINDS: Mapping[str, type[Sensor]] = {"camera": Camera, "lidar": Lidar, "radar": Radar}
@@ -53,7 +53,7 @@ class NcorePacker(Packer):
     """Packer of a session as an NCore V4 sequence."""
 
     # numcodecs makes locks when it is imported, which a killed worker could not remove.
-    worker_modules = ("recorder.archives.ncore.packer_rays", "numcodecs.blosc")
+    worker_modules = ("recorder.archives.ncore.mapping.rays", "numcodecs.blosc")
 
     options: ClassVar[OptionTable] = {
         "store": Option("str", "itar", "kind of store", choices=("itar", "folder")),

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from recorder.archives.ncore.manifest import describe_store, read_manifest, store_md5
+from recorder.archives.ncore.format.manifest import describe_store, read_manifest, store_md5
 from recorder.archives.validation import ArchiveCheck, ArchiveReport, need
-from recorder.contract.errors import ArchiveError, FormatError
+from recorder.common.errors import ArchiveError, FormatError
 from recorder.formats.zarr2 import open_store, read_array
 
 _STORE = re.compile(r"(?P<name>.+)\.ncore4(-[^/]+)?\.zarr(\.itar)?")

@@ -20,9 +20,9 @@ from recorder.formats.vrs import (
     Value,
 )
 from recorder.formats.vrs.elements import float64, int64
-from recorder.processing.geometry import quaternion_of_rotation
-from recorder.processing.labels import BOXES, CUBOIDS, LabelFile, box_files, cuboid_files
-from recorder.processing.poses import PoseSource, find_poses
+from recorder.perception.geometry import quaternion_of_rotation
+from recorder.perception.labels import BOXES, CUBOIDS, LabelFile, box_files, cuboid_files
+from recorder.perception.poses import PoseSource, find_poses
 from recorder.session.vrs.files import STREAM_TAG
 
 Record = tuple[int, bytes]

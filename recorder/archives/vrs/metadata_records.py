@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from recorder.contract.closing import Closing
-from recorder.contract.errors import FormatError
-from recorder.contract.streams import StreamSpec
+from recorder.codecs.streams import StreamSpec
+from recorder.common.closeable import Closing
+from recorder.common.errors import FormatError
 from recorder.formats.vrs import RecordType, StreamId
 from recorder.formats.vrs.chunks import ChunkedFile
 from recorder.formats.vrs.compression import decompress

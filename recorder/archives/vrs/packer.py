@@ -26,11 +26,11 @@ from recorder.archives.vrs.metadata_records import (
     ReconstructedMetadata,
 )
 from recorder.archives.vrs.samples import Samples, packed_spec
-from recorder.contract.buffers import Buffer
-from recorder.contract.config.options import Option, OptionTable
-from recorder.contract.errors import FormatError, RecorderError, SessionError
-from recorder.contract.streams import StreamSpec
-from recorder.formats.disk import PosixDisk
+from recorder.codecs.streams import StreamSpec
+from recorder.common.buffers import Buffer
+from recorder.common.errors import FormatError, RecorderError, SessionError
+from recorder.common.files import PosixDisk
+from recorder.config.options import Option, OptionTable
 from recorder.formats.vrs import (
     Compression,
     Compressor,

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from recorder.archives.context import PackingContext
 from recorder.archives.vrs.metadata_records import clock_offset_ns
-from recorder.contract.buffers import Buffer
-from recorder.contract.channel_formats import CHANNEL_FORMATS, Framing
-from recorder.contract.streams import StreamSpec
-from recorder.contract.wire import Kind, Message
+from recorder.bus.wire import Kind, Message
+from recorder.codecs import CHANNEL_FORMATS, Framing
+from recorder.codecs.streams import StreamSpec
+from recorder.common.buffers import Buffer
 from recorder.session.playback import Chunk, play, recorded_spec
 from recorder.session.stream import Stream
 from recorder.session.vrs.data_records import DataRecords

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from recorder.archives.validation import ArchiveCheck, ArchiveReport, need
-from recorder.contract.errors import ArchiveError
+from recorder.common.errors import ArchiveError
 from recorder.formats.vrs import VrsReader
 
 _OFTEN = 256

@@ -12,8 +12,8 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from recorder.contract.errors import UsageError
-from recorder.contract.private_files import check_private
+from recorder.common.errors import UsageError
+from recorder.common.file_permissions import check_private
 from recorder.fleet.store.base import (
     PART_BYTES,
     ObjectExistsError,

@@ -16,9 +16,9 @@ from typing import Final, Protocol
 
 import msgspec
 
-from recorder.contract.errors import StorageError
-from recorder.contract.wire_struct import prepare_type
-from recorder.formats.disk import FOLDER_MODE, PosixDisk, make_empty
+from recorder.common.errors import StorageError
+from recorder.common.files import FOLDER_MODE, PosixDisk, make_empty
+from recorder.common.struct_codec import prepare_type
 
 PART_BYTES: Final = 8 << 20
 """Size of the parts of a large object; larger if it would have more than `MOST_PARTS` parts."""

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from recorder.contract.errors import StorageError
-from recorder.contract.syscalls import rename_new
+from recorder.common.errors import StorageError
+from recorder.common.files import PosixDisk, make_folders
+from recorder.common.syscalls import rename_new
 from recorder.fleet.store.base import (
     PART_BYTES,
     ObjectExistsError,
@@ -26,7 +27,6 @@ from recorder.fleet.store.base import (
     same_content,
     send_parts,
 )
-from recorder.formats.disk import PosixDisk, make_folders
 
 _CHUNK: Final = 1 << 20
 _UNFINISHED: Final = ".unfinished-"

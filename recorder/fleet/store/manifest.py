@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import msgspec
 
-from recorder.contract.errors import FormatError, StorageError, UsageError
-from recorder.contract.session_names import check_name
-from recorder.contract.wire_struct import prepare_type
+from recorder.common.errors import FormatError, StorageError, UsageError
+from recorder.common.struct_codec import prepare_type
+from recorder.config.names import check_name
 from recorder.fleet.store.base import Store, canonical_json, check_key, same_content
 
 MANIFESTS: Final = "_manifests/"

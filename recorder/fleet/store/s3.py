@@ -21,9 +21,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from recorder.contract.errors import StorageError, UsageError
-from recorder.contract.extras import need_extra
-from recorder.contract.private_files import check_private
+from recorder.common.errors import StorageError, UsageError
+from recorder.common.extras import need_extra
+from recorder.common.file_permissions import check_private
 from recorder.fleet.store.base import (
     MOST_PARTS,
     PART_BYTES,

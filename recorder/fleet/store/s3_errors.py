@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from recorder.contract.errors import StorageError
+from recorder.common.errors import StorageError
 from recorder.fleet.store.base import StoreRefusedError, StoreUnreachableError
 
 _BUSY: Final = (429, 502, 503, 504)

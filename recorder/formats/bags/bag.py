@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 import zstandard
 
-from recorder.contract.closing import Closing
-from recorder.contract.errors import FormatError
-from recorder.contract.extras import need_extra
+from recorder.common.closeable import Closing
+from recorder.common.errors import FormatError
+from recorder.common.extras import need_extra
 from recorder.formats.bags.clock import LATE_NS, RecordingClock, Times
 from recorder.formats.mcap.order import LogOrder, pack_place
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from recorder.contract.errors import FormatError
+from recorder.common.errors import FormatError
 from recorder.formats.bags.bag import LATEST_NS, Bag, Cut
 from recorder.formats.bags.clock import LATE_NS, ClockStep, RecordingClock
 from recorder.formats.bags.messages import Inertial

@@ -21,7 +21,7 @@ from mcap.records import (
     Statistics,
 )
 
-from recorder.contract.errors import FormatError
+from recorder.common.errors import FormatError
 from recorder.formats.mcap.records import (
     MAGIC,
     MESSAGE,

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from mcap.opcode import Opcode
 
-from recorder.contract.errors import FormatError
+from recorder.common.errors import FormatError
 from recorder.formats.mcap.index import Blocks
 from recorder.formats.mcap.records import RECORD, Budget, RawMessage, RecordFile, records
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from mcap.opcode import Opcode
 from mcap.records import Header, Metadata
 
-from recorder.contract.closing import Closing
-from recorder.contract.errors import FormatError
+from recorder.common.closeable import Closing
+from recorder.common.errors import FormatError
 from recorder.formats.mcap.index import FileIndex
 from recorder.formats.mcap.log_times import (
     Entries,

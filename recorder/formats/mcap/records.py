@@ -18,9 +18,9 @@ from mcap.exceptions import EndOfFile
 from mcap.opcode import Opcode
 from mcap.records import Attachment
 
-from recorder.contract.buffers import Buffer
-from recorder.contract.closing import Closing
-from recorder.contract.errors import FormatError
+from recorder.common.buffers import Buffer
+from recorder.common.closeable import Closing
+from recorder.common.errors import FormatError
 
 zlib_ng: Any
 try:

@@ -47,9 +47,9 @@ from mcap.records import (
     SummaryOffset,
 )
 
-from recorder.contract.buffers import Buffer, buffer_size
-from recorder.contract.closing import Closing
-from recorder.formats.disk import AppendFile
+from recorder.common.buffers import Buffer, buffer_size
+from recorder.common.closeable import Closing
+from recorder.common.files import AppendFile
 from recorder.formats.mcap.records import CHUNK, MAGIC, MESSAGE, RECORD, crc32
 
 CHUNK_BYTES = 2 << 20
@@ -63,7 +63,7 @@ _MOST_CHANNELS = 0xFFFF
 
 
 class Files(Protocol):
-    """Operations of a `recorder.formats.disk.Disk` that the writer needs."""
+    """Operations of a `recorder.common.files.Disk` that the writer needs."""
 
     def create(self, path: Path) -> AppendFile:
         """Create a file; raise FileExistsError if it exists."""

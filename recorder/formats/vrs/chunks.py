@@ -10,8 +10,8 @@ from bisect import bisect_right
 from itertools import accumulate
 from pathlib import Path
 
-from recorder.contract.closing import Closing
-from recorder.contract.errors import FormatError
+from recorder.common.closeable import Closing
+from recorder.common.errors import FormatError
 
 
 def chunk_paths(path: Path) -> list[Path]:

@@ -7,7 +7,7 @@ from enum import IntEnum
 import lz4.frame  # type: ignore[import-untyped]
 import zstandard
 
-from recorder.contract.errors import FormatError
+from recorder.common.errors import FormatError
 
 MIN_BYTES = 250
 """Size in bytes below which data are not compressed, as in the format's own writer."""

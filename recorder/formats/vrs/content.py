@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.errors import FormatError
+from recorder.common.errors import FormatError
 from recorder.formats.vrs.conventions import AudioSpec, NextContentBlockSpec, OldImageSpec
 from recorder.formats.vrs.layout import DataLayout
 from recorder.formats.vrs.layout_spec import LayoutSpec

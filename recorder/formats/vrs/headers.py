@@ -11,7 +11,7 @@ import sys
 from enum import IntEnum
 from typing import NamedTuple, Self
 
-from recorder.contract.errors import FormatError
+from recorder.common.errors import FormatError
 
 FILE_HEADER = struct.Struct("<4s4sQIIqqqQQQ4s4s")
 RECORD_HEADER = struct.Struct("<IIiIdHBBI")

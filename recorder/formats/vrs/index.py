@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
-from recorder.contract.errors import FormatError
+from recorder.common.errors import FormatError
 from recorder.formats.vrs.chunks import ChunkedFile
 from recorder.formats.vrs.compression import decompress
 from recorder.formats.vrs.headers import (

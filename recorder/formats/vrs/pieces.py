@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from recorder.contract.errors import FormatError
+from recorder.common.errors import FormatError
 from recorder.formats.vrs.elements import (
     ELEMENT_TYPES,
     Cursor,

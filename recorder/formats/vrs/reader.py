@@ -18,8 +18,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.closing import Closing
-from recorder.contract.errors import FormatError
+from recorder.common.closeable import Closing
+from recorder.common.errors import FormatError
 from recorder.formats.vrs.chunks import ChunkedFile
 from recorder.formats.vrs.compression import decompress
 from recorder.formats.vrs.content import Block, LayoutBlock, read_blocks

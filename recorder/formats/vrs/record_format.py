@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from recorder.contract.errors import FormatError
+from recorder.common.errors import FormatError
 from recorder.formats.vrs.media import AUDIO_FORMATS, IMAGE_FORMATS, AudioSampleFormat, PixelFormat
 
 _ESCAPED = "+/\\% \"'"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from recorder.contract.errors import FormatError, StorageError
+from recorder.common.errors import FormatError, StorageError
 from recorder.formats.vrs.chunks import ChunkedFile
 from recorder.formats.vrs.headers import (
     DESCRIPTION_TYPE_ID,

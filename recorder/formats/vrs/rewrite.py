@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from recorder.formats.disk import Disk
+from recorder.common.files import Disk
 from recorder.formats.vrs.compression import Compressor
 from recorder.formats.vrs.reader import VrsReader
 from recorder.formats.vrs.tags import StreamTags

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from recorder.contract.errors import FormatError
+from recorder.common.errors import FormatError
 from recorder.formats.vrs.conventions import NEXT_CONTENT_BLOCK_SIZE
 from recorder.formats.vrs.elements import uint32
 from recorder.formats.vrs.headers import RecordType, StreamId

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from recorder.contract.errors import FormatError
+from recorder.common.errors import FormatError
 from recorder.formats.vrs.elements import Cursor, encode_text, pack_text, string
 from recorder.formats.vrs.headers import StreamId
 from recorder.formats.vrs.layout import DataLayout, StringMap

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.buffers import Buffer, buffer_size
-from recorder.contract.errors import FormatError, StorageError
-from recorder.formats.disk import AppendFile, Disk
+from recorder.common.buffers import Buffer, buffer_size
+from recorder.common.errors import FormatError, StorageError
+from recorder.common.files import AppendFile, Disk
 from recorder.formats.vrs.compression import Compression, Compressor
 from recorder.formats.vrs.headers import (
     DESCRIPTION_TYPE_ID,

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.errors import FormatError
+from recorder.common.errors import FormatError
 from recorder.formats.zarr2.codecs import Blosc, Compressor
 from recorder.formats.zarr2.jsontext import dump_json
 

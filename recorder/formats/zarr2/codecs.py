@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
-from recorder.contract.errors import FormatError, UsageError
-from recorder.contract.extras import need_extra
+from recorder.common.errors import FormatError, UsageError
+from recorder.common.extras import need_extra
 
 BYTE_SHUFFLE = 1
 BIT_SHUFFLE = 2

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from recorder.contract.buffers import Buffer, buffer_size
-from recorder.contract.errors import FormatError
-from recorder.formats.disk import FILE_MODE, FOLDER_MODE
+from recorder.common.buffers import Buffer, buffer_size
+from recorder.common.errors import FormatError
+from recorder.common.files import FILE_MODE, FOLDER_MODE
 from recorder.formats.zarr2.stores import (
     BackgroundWriter,
     compute_md5,

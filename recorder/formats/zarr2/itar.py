@@ -20,9 +20,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from recorder.contract.buffers import Buffer, buffer_size
-from recorder.contract.errors import FormatError
-from recorder.formats.disk import Disk, PosixDisk
+from recorder.common.buffers import Buffer, buffer_size
+from recorder.common.errors import FormatError
+from recorder.common.files import Disk, PosixDisk
 from recorder.formats.zarr2 import cbor
 from recorder.formats.zarr2.stores import (
     COPY_BYTES,

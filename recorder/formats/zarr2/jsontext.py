@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.errors import FormatError
+from recorder.common.errors import FormatError
 
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 PART_ROWS = 4096

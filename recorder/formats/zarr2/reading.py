@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.errors import FormatError
+from recorder.common.errors import FormatError
 from recorder.formats.zarr2 import cbor
 from recorder.formats.zarr2.codecs import require_numcodecs
 from recorder.formats.zarr2.itar import BLOCK, END_FORMAT, END_MAGIC, END_TYPE_CBOR_XZ

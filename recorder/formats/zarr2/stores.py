@@ -20,9 +20,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from recorder.contract.buffers import Buffer, buffer_size
-from recorder.contract.errors import FormatError, StorageError
-from recorder.contract.syscalls import sync_file_system
+from recorder.common.buffers import Buffer, buffer_size
+from recorder.common.errors import FormatError, StorageError
+from recorder.common.syscalls import sync_file_system
 
 COPY_BYTES = 1 << 20
 MEMORY_BYTES = 1 << 20

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.buffers import Buffer
-from recorder.contract.channel_formats import CHANNEL_FORMATS, Framing
-from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.contract.wire import Message
+from recorder.bus.wire import Message
+from recorder.codecs import CHANNEL_FORMATS, Framing
+from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.common.buffers import Buffer
 from recorder.formats.vrs import (
     CustomContent,
     DataLayout,

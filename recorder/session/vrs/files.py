@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from recorder.contract.errors import FormatError
+from recorder.common.errors import FormatError
 from recorder.formats.vrs import RecordType, StreamId, VrsReader
 from recorder.session.layout import CLEAN, RECOVERED, VRS
 from recorder.session.reader import Session

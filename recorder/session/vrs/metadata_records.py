@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import recorder
-from recorder.contract.config.yaml_lines import shareable_text
-from recorder.contract.redaction import mask_secrets
-from recorder.contract.streams import StreamSpec
+from recorder.codecs.streams import StreamSpec
+from recorder.common.secret_masking import mask_secrets
+from recorder.config.yaml_lines import shareable_text
 from recorder.session.vrs.data_records import ConfigurationData, StateData
 
 TIME_DOMAIN = (

@@ -14,8 +14,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives.edgefirst.png import cube_of_picture
-from recorder.finalizer import ArchiveRequest, Finalized, collect, finalize
+from recorder.archives.finalize import ArchiveRequest, Finalized, collect, finalize
+from recorder.formats.png import cube_of_picture
 from tests.archives.ncore.packer_rig import CALIBRATION
 
 Array = npt.NDArray[Any]

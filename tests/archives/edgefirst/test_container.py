@@ -13,16 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.archives.edgefirst import container as module
-from recorder.archives.edgefirst.container import (
-    Container,
-    FolderContainer,
-    Payload,
-    ZipContainer,
-    dos_time,
-)
-from recorder.archives.edgefirst.zip_index import read_members
-from recorder.contract.errors import ArchiveError
+from recorder.common.errors import ArchiveError
+from recorder.formats.zip import writer as module
+from recorder.formats.zip.index import read_members
+from recorder.formats.zip.writer import Container, FolderContainer, Payload, ZipContainer, dos_time
 
 BLOCK, LARGE = 4096, 64 << 10
 T_NS = 1_717_236_000_123_456_789  # 2024-06-01 10:00:00 UTC

@@ -14,15 +14,15 @@ import pytest
 
 from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst import table as table_
-from recorder.archives.edgefirst.exif import insert_exif
 from recorder.archives.edgefirst.packer import PACKER
 from recorder.archives.edgefirst.samples import Places, PoseWalk, nearest_all
 from recorder.archives.edgefirst.sensors import LidarFiles
 from recorder.archives.edgefirst.table import Annotation, Sample, Table
-from recorder.contract.errors import ArchiveError, FormatError
-from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.formats.roverd.mjpg import MjpgReader
-from recorder.processing.calibration import Calibration
+from recorder.codecs.storage.mjpg import MjpgReader
+from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.common.errors import ArchiveError, FormatError
+from recorder.formats.exif import insert_exif
+from recorder.perception.calibration import Calibration
 from recorder.session.reader import Session
 from tests.archives.edgefirst.rig import BASE, exif_of, pack, pack_all
 from tests.archives.ncore.packer_rig import LIDAR_JSON, add_poses, lidar, rig
@@ -176,7 +176,7 @@ def test_a_picture_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     builder = Builder(tmp_path / "s")
     builder.add(camera_spec(), 0.2)
     builder.close()
-    monkeypatch.setattr("recorder.finalizer.sessions._find_warnings", lambda _: [])
+    monkeypatch.setattr("recorder.archives.finalize.sessions._find_warnings", lambda _: [])
     monkeypatch.setattr(MjpgReader, "encoded", lambda *_: b"nothing")
     with pytest.raises(ArchiveError, match="edgefirst: camera, sample 0: is not a JPEG"):
         pack(builder.path)

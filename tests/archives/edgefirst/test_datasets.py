@@ -12,11 +12,11 @@ import cv2
 import pytest
 
 from recorder.archives.edgefirst import pipeline, sensors
-from recorder.archives.edgefirst.container import ZipContainer
 from recorder.archives.edgefirst.pipeline import AHEAD, WINDOW
 from recorder.archives.edgefirst.samples import nearest_all
-from recorder.contract.errors import ArchiveError, ConfigError, FormatError, UsageError
-from recorder.finalizer import ArchiveRequest, collect, prepare
+from recorder.archives.finalize import ArchiveRequest, collect, prepare
+from recorder.common.errors import ArchiveError, ConfigError, FormatError, UsageError
+from recorder.formats.zip.writer import ZipContainer
 from recorder.session.reader import lidar_range_mm
 from tests.archives.edgefirst.rig import (
     BASE,
@@ -27,7 +27,7 @@ from tests.archives.edgefirst.rig import (
 from tests.archives.ncore.packer_rig import (
     lidar,
 )
-from tests.formats.blob_kit import write_blobs
+from tests.codecs.blob_kit import write_blobs
 from tests.session.build import (
     HEIGHT,
     START_NS,

@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.archives.edgefirst import exif as exif_
-from recorder.archives.edgefirst import png
-from recorder.archives.edgefirst.exif import Exif, encode_exif
-from recorder.archives.edgefirst.png import cube_of_picture, cube_picture, encode_png, store_png
 from recorder.archives.edgefirst.projection import depth_picture, quantize_distances
 from recorder.archives.edgefirst.sensors import LIDAR, encode_pcd, quantize
-from recorder.contract.errors import ArchiveError, ConfigError, FormatError
-from recorder.processing.calibration import Calibration, SensorCalibration, read_calibration
-from recorder.processing.geometry import rotation_of_rpy, transform
-from recorder.processing.projection import Projection
-from recorder.processing.radar import RadarGeometry, RadarProcessor
+from recorder.common.errors import ArchiveError, ConfigError, FormatError
+from recorder.formats import exif as exif_
+from recorder.formats import png
+from recorder.formats.exif import Exif, encode_exif
+from recorder.formats.png import cube_of_picture, cube_picture, encode_png, store_png
+from recorder.perception.calibration import Calibration, SensorCalibration, read_calibration
+from recorder.perception.geometry import rotation_of_rpy, transform
+from recorder.perception.projection import Projection
+from recorder.perception.radar.radar import RadarGeometry, RadarProcessor
 from tests.archives.edgefirst.rig import Array, decode, exif_of
 from tests.examples import examples
 

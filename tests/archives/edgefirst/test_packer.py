@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recorder.contract.streams import ChannelSpec
-from recorder.processing.lidar import OusterOptics
-from recorder.processing.radar import RadarGeometry, RadarProcessor
+from recorder.codecs.streams import ChannelSpec
+from recorder.perception.lidar.lidar import OusterOptics
+from recorder.perception.radar.radar import RadarGeometry, RadarProcessor
 from recorder.session.reader import Session
 from tests.archives.edgefirst.rig import (
     BASE,

@@ -10,8 +10,8 @@ import cv2
 import numpy as np
 import pytest
 
-from recorder.contract.errors import ArchiveError
-from recorder.contract.streams import ChannelSpec, StreamSpec
+from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.common.errors import ArchiveError
 from tests.archives.edgefirst.rig import (
     BASE,
     FULL_CALIBRATION,

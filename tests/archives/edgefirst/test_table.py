@@ -23,10 +23,10 @@ from recorder.archives.edgefirst.samples import (
     nearest_all,
 )
 from recorder.archives.edgefirst.table import ROWS, Annotation, ExistingTable, Sample, Table
-from recorder.contract.errors import ArchiveError
-from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.processing.geometry import rotation_of_rpy, transform
-from recorder.processing.poses import Block
+from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.common.errors import ArchiveError
+from recorder.perception.geometry import rotation_of_rpy, transform
+from recorder.perception.poses import Block
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
 from tests.session.build import START_MONO_NS, START_NS, Builder, camera_spec

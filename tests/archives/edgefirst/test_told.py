@@ -18,9 +18,9 @@ from recorder.archives.edgefirst import samples
 from recorder.archives.edgefirst.samples import Split
 from recorder.archives.edgefirst.sensors import radar_points
 from recorder.archives.edgefirst.session import SessionPacker
-from recorder.contract.errors import ArchiveError, StorageError
-from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.processing.radar import Detections, SpeedMethod
+from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.common.errors import ArchiveError, StorageError
+from recorder.perception.radar.radar import Detections, SpeedMethod
 from tests.archives.edgefirst.rig import (
     BASE,
     FULL_CALIBRATION,

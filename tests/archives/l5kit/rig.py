@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers.sim import truth
-from drivers.sim.world import World
-from recorder.finalizer import ArchiveRequest, Finalized, finalize
+from drivers.world import World
+from recorder.archives.finalize import ArchiveRequest, Finalized, finalize
 from tests.archives.ncore.packer_rig import add_poses, lidar
 from tests.formats.zarr2.kit import decode, keys_of
 from tests.session.build import START_MONO_NS, START_NS, Builder

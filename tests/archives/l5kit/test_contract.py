@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from recorder.contract.errors import FormatError, StorageError
-from recorder.finalizer import ArchiveRequest, finalize
+from recorder.archives.finalize import ArchiveRequest, finalize
+from recorder.common.errors import FormatError, StorageError
 from tests.acceptance.command import contents
 from tests.archives.contract import ArchiveContract, fill_up
 from tests.archives.l5kit.rig import write_boxes

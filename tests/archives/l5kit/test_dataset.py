@@ -10,8 +10,8 @@ import pytest
 
 from recorder.archives.l5kit.dataset import AGENT, DatasetReader, DatasetWriter
 from recorder.archives.l5kit.labels import LABELS, UNKNOWN, find_label
-from recorder.contract.errors import ArchiveError
-from recorder.processing.geometry import rotation_of_rpy
+from recorder.common.errors import ArchiveError
+from recorder.perception.geometry import rotation_of_rpy
 from tests.formats.zarr2.kit import decode, keys_of
 
 LAYOUT = {  # itemsize, chunk rows, bytes in front of each field

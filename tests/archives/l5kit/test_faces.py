@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from recorder.contract.errors import ArchiveError
-from recorder.finalizer import ArchiveRequest, collect
+from recorder.archives.finalize import ArchiveRequest, collect
+from recorder.common.errors import ArchiveError
 from tests.archives.l5kit.rig import Dataset, pack, still, sweeps
 
 MS = 1_000_000

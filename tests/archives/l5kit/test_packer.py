@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from recorder.archives.context import PackingContext
+from recorder.archives.finalize import ArchiveRequest, collect
 from recorder.archives.l5kit import frames
 from recorder.archives.l5kit.frames import FrameTimes
 from recorder.archives.l5kit.packer import PACKER
-from recorder.contract.errors import FormatError, RecorderError, SessionError
-from recorder.finalizer import ArchiveRequest, collect
-from recorder.processing.calibration import Calibration
+from recorder.common.errors import FormatError, RecorderError, SessionError
+from recorder.perception.calibration import Calibration
 from recorder.session.reader import Session
 from tests.archives.l5kit.rig import Dataset, S, pack, still, sweeps, write_boxes
 from tests.archives.ncore.packer_rig import add_poses, lidar, rig, still_imu

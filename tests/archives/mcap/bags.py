@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from rosbags.rosbag2 import Reader
 
-from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.finalizer import ArchiveRequest, Finalized, finalize
+from recorder.archives.finalize import ArchiveRequest, Finalized, finalize
+from recorder.codecs.streams import ChannelSpec, StreamSpec
 from tests.archives.ncore.packer_rig import CALIBRATION, add_poses, lidar, still_imu
 from tests.formats.ros2.kit import STORE
 from tests.session.build import START_NS, Builder, Recorded, camera_spec, radar_spec

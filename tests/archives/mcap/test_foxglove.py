@@ -17,21 +17,21 @@ from ouster.sdk import core
 from recorder.archives.context import PackingContext
 from recorder.archives.mcap.foxglove import PROFILE
 from recorder.archives.mcap.packer import PACKER
-from recorder.contract.errors import ArchiveError
-from recorder.contract.raw_pixels import RawPixels
-from recorder.processing.calibration import Calibration, read_calibration
-from recorder.processing.lidar_points import POINT
-from recorder.processing.radar import SpeedMethod
-from recorder.processing.radar_detections import DETECTION, RadarDetections
-from recorder.processing.radar_geometry import RadarGeometry
+from recorder.codecs.raw_pixels import RawPixels
+from recorder.common.errors import ArchiveError
+from recorder.perception.calibration import Calibration, read_calibration
+from recorder.perception.lidar.points import POINT
+from recorder.perception.radar.detections import DETECTION, RadarDetections
+from recorder.perception.radar.geometry import RadarGeometry
+from recorder.perception.radar.radar import SpeedMethod
 from recorder.session.part import Part
 from recorder.session.reader import Session
 from recorder.session.session_part import SessionPart
 from tests.archives.mcap.reading import Logged, Read, read
 from tests.archives.ncore.packer_rig import CALIBRATION, lidar, still_imu
-from tests.live.foxglove.client import stamp_ns
-from tests.live.views.sensors import play
 from tests.session.build import START_NS, Builder, Recorded, camera_spec, imu_spec, raw_camera_spec
+from tests.viewers.live.foxglove.client import stamp_ns
+from tests.viewers.live.views.sensors import play
 
 EXACT_M = 1e-4
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recorder.contract.errors import ArchiveError
-from recorder.contract.streams import ChannelSpec, StreamSpec
+from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.common.errors import ArchiveError
 from recorder.session.events import make_event
 from recorder.session.part import Moment, Part
 from tests.archives.mcap.test_foxglove import pack, simulated, stamps
 from tests.archives.ncore.packer_rig import CALIBRATION, add_poses
-from tests.live.foxglove.client import stamp_ns
-from tests.live.foxglove.test_playback import box, write_labels
-from tests.live.views.sensors import play
 from tests.session.build import START_NS, Builder, camera_spec
+from tests.viewers.live.foxglove.client import stamp_ns
+from tests.viewers.live.foxglove.test_playback import box, write_labels
+from tests.viewers.live.views.sensors import play
 
 
 def test_positions_are_fixes_and_samples_without_one_are_left_out(tmp_path: Path) -> None:

@@ -15,18 +15,18 @@ import yaml
 from mcap.reader import make_reader
 
 from recorder.archives.context import PackingContext
+from recorder.archives.finalize import ArchiveRequest, finalize
 from recorder.archives.mcap.packer import PACKER
 from recorder.archives.validation import find_archives, validate_archive
-from recorder.contract.errors import FormatError, SessionError, UsageError
-from recorder.finalizer import ArchiveRequest, finalize
-from recorder.formats.disk import PosixDisk
+from recorder.common.errors import FormatError, SessionError, UsageError
+from recorder.common.files import PosixDisk
 from recorder.formats.mcap.index import check_file
-from recorder.processing.calibration import Calibration
+from recorder.perception.calibration import Calibration
 from recorder.session import layout
-from recorder.session.commit_times import CommitTimes
+from recorder.session.event_clips import KeptEvent, Shortfall, write_events
 from recorder.session.events import make_event
-from recorder.session.journal import JournalWriter
-from recorder.session.kept_events import KeptEvent, Shortfall, write_events
+from recorder.session.journal.commit_times import CommitTimes
+from recorder.session.journal.journal import JournalWriter
 from recorder.session.part import Moment, Part
 from recorder.session.reader import Session
 from tests.archives.contract import ArchiveContract, rig

@@ -14,11 +14,11 @@ import yaml
 from mcap.reader import make_reader
 
 from recorder.archives.mcap.ros2_clouds import RADAR_POINT
-from recorder.contract.errors import FormatError
-from recorder.contract.raw_pixels import RawPixels
-from recorder.contract.streams import ChannelSpec
-from recorder.processing.lidar import pixel_shifts
-from recorder.processing.lidar_points import SweepPoints
+from recorder.codecs.raw_pixels import RawPixels
+from recorder.codecs.streams import ChannelSpec
+from recorder.common.errors import FormatError
+from recorder.perception.lidar.lidar import pixel_shifts
+from recorder.perception.lidar.points import SweepPoints
 from recorder.session.reader import Session
 from tests.archives.contract import ArchiveContract
 from tests.archives.mcap.bags import (
@@ -297,8 +297,8 @@ def test_detections_are_those_of_the_processing(tmp_path: Path) -> None:
     bag = pack(builder)
     with Session(builder.path) as session:
         from recorder.archives.sensor_files import radar_geometry
-        from recorder.processing.calibration import Calibration
-        from recorder.processing.radar_detections import RadarDetections
+        from recorder.perception.calibration import Calibration
+        from recorder.perception.radar.detections import RadarDetections
 
         stream = session.streams["radar"]
         geometry = radar_geometry(stream, Calibration())
@@ -343,7 +343,7 @@ def test_iq_is_unchanged_and_has_its_chirp(bag: Bag) -> None:
 
 def test_maps_are_images_of_range_and_speed(bag: Bag) -> None:
     from recorder.archives.sensor_files import radar_geometry
-    from recorder.processing.calibration import Calibration
+    from recorder.perception.calibration import Calibration
 
     with Session(bag.folder.parents[2]) as session:
         geometry = radar_geometry(session.streams["radar"], Calibration())

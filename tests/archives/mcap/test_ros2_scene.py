@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recorder.archives.finalize import ArchiveRequest, finalize
 from recorder.archives.mcap.ros2_names import tokens
-from recorder.contract.errors import FormatError
-from recorder.finalizer import ArchiveRequest, finalize
-from recorder.processing.geometry import rotation_of_quaternion, rotation_of_rpy
+from recorder.common.errors import FormatError
+from recorder.perception.geometry import rotation_of_quaternion, rotation_of_rpy
 from recorder.session.part import Moment, Part
 from tests.archives.mcap.bags import (
     Bag,

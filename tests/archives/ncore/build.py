@@ -27,7 +27,7 @@ from recorder.archives.ncore import (
     SequenceWriter,
     euler_xyz,
 )
-from recorder.archives.ncore.sequence import StoreKind
+from recorder.archives.ncore.format.sequence import StoreKind
 
 START_NS = 1_700_000_000_000_000_000
 STOP_NS = START_NS + 1_000_000_500  # not a whole microsecond

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.finalizer import ArchiveRequest, Finalized, finalize
+from recorder.archives.finalize import ArchiveRequest, Finalized, finalize
+from recorder.codecs.streams import ChannelSpec, StreamSpec
 from tests.formats.zarr2.kit import decode, keys_of
 from tests.session.build import (
     BEAMS,

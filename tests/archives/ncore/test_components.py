@@ -29,7 +29,7 @@ from recorder.archives.ncore import (
     SequenceWriter,
     euler_xyz,
 )
-from recorder.contract.errors import ArchiveError
+from recorder.common.errors import ArchiveError
 from tests.archives.ncore import build
 from tests.archives.ncore.build import RAYS, START_NS, STOP_NS
 from tests.formats.zarr2.kit import keys_of

@@ -9,7 +9,7 @@ import pytest
 
 from recorder.archives.context import PackingContext
 from recorder.archives.ncore.packer import PACKER
-from recorder.processing.calibration import Calibration
+from recorder.perception.calibration import Calibration
 from recorder.session.reader import Session
 from tests.archives.ncore.packer_rig import lidar, still_imu
 from tests.session.build import Builder, camera_spec, radar_spec

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from recorder.archives import staging
+from recorder.archives.finalize import ArchiveRequest, finalize
 from recorder.archives.ncore import SequenceWriter
-from recorder.archives.ncore.manifest import read_manifest, store_md5
-from recorder.archives.ncore.sequence import StoreKind
-from recorder.contract.errors import ArchiveError, StorageError
-from recorder.finalizer import ArchiveRequest, finalize
+from recorder.archives.ncore.format.manifest import read_manifest, store_md5
+from recorder.archives.ncore.format.sequence import StoreKind
+from recorder.common.errors import ArchiveError, StorageError
 from tests.archives.ncore import build
 from tests.archives.ncore.packer_rig import CALIBRATION
 from tests.session.build import START_NS, Builder, camera_spec

@@ -11,11 +11,11 @@ import cv2
 import numpy as np
 import pytest
 
-from recorder.contract.errors import ArchiveError, ConfigError, SessionError
-from recorder.finalizer import ArchiveRequest, finalize
-from recorder.processing.earth import earth_points, local_axes, local_to_earth
-from recorder.processing.geometry import rotation_of_rpy, transform
-from recorder.processing.lidar import OusterOptics
+from recorder.archives.finalize import ArchiveRequest, finalize
+from recorder.common.errors import ArchiveError, ConfigError, SessionError
+from recorder.perception.earth import earth_points, local_axes, local_to_earth
+from recorder.perception.geometry import rotation_of_rpy, transform
+from recorder.perception.lidar.lidar import OusterOptics
 from recorder.session.reader import Session
 from tests.archives.ncore.packer_rig import (
     CALIBRATION,
@@ -28,7 +28,7 @@ from tests.archives.ncore.packer_rig import (
     rig,
     still_imu,
 )
-from tests.processing.test_earth_poses import ORIGIN, add_gnss, even, positions
+from tests.perception.test_earth_poses import ORIGIN, add_gnss, even, positions
 from tests.session.build import START_NS, Builder, camera_spec, radar_spec
 
 S = 1_000_000_000

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from recorder.archives.sensor_files import radar_geometry
-from recorder.contract.errors import ConfigError
-from recorder.processing.calibration import read_calibration
+from recorder.common.errors import ConfigError
+from recorder.perception.calibration import read_calibration
 from recorder.session.reader import Session
 from tests.archives.ncore.packer_rig import Archive, pack, rig
 

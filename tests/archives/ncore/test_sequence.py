@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from recorder.archives.ncore import IdealPinhole, Interval, SequenceWriter
-from recorder.archives.ncore.manifest import describe_store, read_manifest, store_md5
-from recorder.archives.ncore.sequence import StoreKind
-from recorder.contract.errors import ArchiveError, FormatError, UsageError
+from recorder.archives.ncore.format.manifest import describe_store, read_manifest, store_md5
+from recorder.archives.ncore.format.sequence import StoreKind
+from recorder.common.errors import ArchiveError, FormatError, UsageError
 from tests.archives.ncore import build
 from tests.archives.ncore.build import START_NS, STOP_NS, Given
 from tests.campaigns import Selector

@@ -13,18 +13,19 @@ import numpy as np
 import pytest
 
 from recorder.archives.context import PackingContext
+from recorder.archives.finalize import ArchiveRequest, Finalized, finalize
 from recorder.archives.vrs.packer import PACKER
-from recorder.contract.errors import FormatError, SessionError
-from recorder.contract.wire import Kind
-from recorder.finalizer import ArchiveRequest, Finalized, finalize
+from recorder.bus.wire import Kind
+from recorder.common.errors import FormatError, SessionError
 from recorder.formats.vrs import ImageContent, LayoutBlock, RecordType, VrsReader
 from recorder.formats.vrs.headers import INDEX_OFFSET_AT
-from recorder.processing.calibration import Calibration
+from recorder.perception.calibration import Calibration
 from recorder.session.reader import Session
 from recorder.session.vrs.data_records import ConfigurationData, StateData
 from recorder.session.vrs.files import open_vrs
 from tests.acceptance.command import contents
 from tests.archives.ncore.packer_rig import add_poses
+from tests.recording.writer.vrs_session import EPOCH, SPECS, Recording, stream_of
 from tests.session.build import (
     START_MONO_NS,
     START_NS,
@@ -34,7 +35,6 @@ from tests.session.build import (
     imu_spec,
     radar_spec,
 )
-from tests.writer.vrs_session import EPOCH, SPECS, Recording, stream_of
 
 CALIBRATION = "sensors: {camera: {model: opencv-pinhole, resolution: [32, 24]}}\n"
 

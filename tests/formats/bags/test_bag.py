@@ -13,7 +13,7 @@ import pytest
 import zstandard
 from mcap.writer import CompressionType, IndexType, Writer
 
-from recorder.contract.errors import FormatError
+from recorder.common.errors import FormatError
 from recorder.formats.bags.bag import Bag
 from recorder.formats.bags.contents import choose_topic, origin_ns
 from recorder.formats.bags.messages import Kind, decode_json_imu

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.contract.errors import FormatError
+from recorder.common.errors import FormatError
 from recorder.formats.bags.contents import UnknownTopicError, find_content
 from recorder.formats.bags.messages import Kind, decode_json_imu, decode_ros2_imu
 from recorder.formats.bags.timing import APART_NS, Stamping

@@ -10,7 +10,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.contract.errors import FormatError
+from recorder.common.errors import FormatError
 from recorder.formats.bags.messages import DECODERS
 from recorder.formats.bags.protobuf import ProtobufReader
 from recorder.formats.ros2.messages import CompressedImage, Image

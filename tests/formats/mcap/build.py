@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from recorder.formats.disk import PosixDisk
+from recorder.common.files import PosixDisk
 from recorder.formats.mcap.writer import McapWriter
 
 START_NS = 1_700_000_000_000_000_000

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcap.writer import CompressionType, IndexType, Writer
 
-from recorder.contract.errors import FormatError
-from recorder.formats.disk import PosixDisk
+from recorder.common.errors import FormatError
+from recorder.common.files import PosixDisk
 from recorder.formats.mcap import reader as reader_module
 from recorder.formats.mcap import records as records_module
 from recorder.formats.mcap.reader import McapMessage, McapReader

@@ -17,8 +17,8 @@ from mcap.reader import NonSeekingReader, make_reader
 from mcap.records import Chunk, ChunkIndex, Footer, MessageIndex, Statistics, SummaryOffset
 from mcap.stream_reader import StreamReader, get_chunk_data_stream
 
-from recorder.contract.errors import FormatError
-from recorder.formats.disk import PosixDisk
+from recorder.common.errors import FormatError
+from recorder.common.files import PosixDisk
 from recorder.formats.mcap.index import check_file
 from recorder.formats.mcap.writer import McapWriter
 from tests.archives.contract import fill_up

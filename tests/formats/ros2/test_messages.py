@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.contract.errors import FormatError
+from recorder.common.errors import FormatError
 from recorder.formats.ros2 import messages
 from recorder.formats.ros2.cdr import CdrReader, CdrWriter
 from recorder.formats.ros2.codec import decode_message, encode_message

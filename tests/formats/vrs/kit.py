@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import zstandard
 
-from recorder.formats.disk import PosixDisk
+from recorder.common.files import PosixDisk
 from recorder.formats.vrs import (
     Array,
     AudioContent,

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.formats.disk import PosixDisk
+from recorder.common.files import PosixDisk
 from recorder.formats.vrs import (
     Compression,
     Compressor,

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.contract.errors import FormatError
-from recorder.formats.disk import PosixDisk
+from recorder.common.errors import FormatError
+from recorder.common.files import PosixDisk
 from recorder.formats.vrs import (
     Compression,
     Compressor,

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from recorder.contract.errors import FormatError, StorageError
-from recorder.formats.disk import PosixDisk
+from recorder.common.errors import FormatError, StorageError
+from recorder.common.files import PosixDisk
 from recorder.formats.vrs import (
     Compression,
     Compressor,

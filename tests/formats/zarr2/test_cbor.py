@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.contract.errors import FormatError
+from recorder.common.errors import FormatError
 from recorder.formats.zarr2.cbor import cbor_parts, dump_cbor, dump_items, dump_text, load_cbor
 from recorder.formats.zarr2.jsontext import ArrayParts, LazyRows
 

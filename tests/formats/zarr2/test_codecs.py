@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from recorder.contract.errors import UsageError
+from recorder.common.errors import UsageError
 from recorder.formats.zarr2 import ArraySpec, Blosc, EncodedArray, require_numcodecs
 
 

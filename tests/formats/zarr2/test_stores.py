@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recorder.contract.errors import FormatError, StorageError
-from recorder.formats.disk import AppendFile, PosixDisk
+from recorder.common.errors import FormatError, StorageError
+from recorder.common.files import AppendFile, PosixDisk
 from recorder.formats.zarr2 import (
     ArrayParts,
     FolderStore,

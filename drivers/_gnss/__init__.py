@@ -1,1 +1,0 @@
-"""Satellite receivers: the parts of the driver's sources."""

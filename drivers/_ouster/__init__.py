@@ -1,1 +1,0 @@
-"""The sources of the Ouster driver (`drivers.ouster`)."""

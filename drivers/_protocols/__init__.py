@@ -1,1 +1,0 @@
-"""Device protocols: bytes to dataclasses; no sockets, no clocks."""

@@ -1,1 +1,0 @@
-"""Xsens MTi units: the parts of the driver's sources."""

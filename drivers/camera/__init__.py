@@ -1,0 +1,1 @@
+"""Camera driver: `drivers.camera.driver` declares its options and sources."""

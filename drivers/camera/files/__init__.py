@@ -1,0 +1,1 @@
+"""Video files and numbered pictures."""

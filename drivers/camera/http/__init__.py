@@ -1,0 +1,1 @@
+"""Cameras that send pictures over HTTP."""

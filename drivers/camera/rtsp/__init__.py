@@ -1,0 +1,1 @@
+"""Cameras that stream over RTSP."""

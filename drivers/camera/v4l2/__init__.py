@@ -1,0 +1,1 @@
+"""Cameras behind Video4Linux2."""

@@ -1,0 +1,1 @@
+"""CAN driver: `drivers.can.driver` declares its options and sources."""

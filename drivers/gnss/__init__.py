@@ -1,0 +1,1 @@
+"""Driver of satellite receivers: `drivers.gnss.driver` declares its options and sources."""

@@ -1,0 +1,361 @@
+"""The source ``vrs:PATH[#STREAM]``, which plays a camera's or an IMU's stream of any VRS file.
+
+The kit replaces a driver by `VrsSource` if the driver declares its kind (`Driver.recorded_kind`).
+JPEGs are passed on unchanged; raw and PNG images are encoded by the kit.  Raw pictures of the
+recorder's own files (`recorder.codecs.raw_pixels`) keep their values.  An IMU's values are found
+by the usual names in data layouts, including Project Aria's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from drivers.kit.driver import Encoded, Item, Lost, Sample, SensorConfig
+from drivers.kit.recorded_source import (
+    SHORT_BATCH_NS,
+    Pixels,
+    RecordedSource,
+    decode_picture,
+    median_rate_hz,
+    video_channel,
+)
+from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.common.errors import FormatError, ProtocolError, SourceError
+from recorder.formats.vrs import (
+    DataBlock,
+    ImageContent,
+    LayoutBlock,
+    PixelFormat,
+    RecordType,
+    StreamId,
+    VrsReader,
+    VrsRecord,
+    VrsStream,
+)
+
+CAMERA, IMU = "camera", "imu"
+"""Kinds of streams that a driver may play from a VRS file."""
+
+_PIECES: Mapping[str, tuple[str, ...]] = {
+    "acc": ("acc", "accelerometer", "acceleration", "accel", "accels_msec2", "linear_acceleration"),
+    "avel": ("avel", "gyroscope", "gyro", "angular_velocity", "gyros_radsec"),
+    "rot": ("rot",),
+    "mag": ("mag", "magnetometer", "magnetic_field", "mag_tesla"),
+}
+"""Labels of an IMU's values in data layouts, three numbers each."""
+_VALID = {"acc": "accelerometer_valid", "avel": "gyroscope_valid", "mag": "magnetometer_valid"}
+_ABOUT = {
+    "acc": ("acceleration, gravity included", "m/s^2"),
+    "avel": ("rate of turn", "rad/s"),
+    "rot": ("Euler angles; NaN where the file has none", "rad"),
+    "mag": ("magnetic field, in the file's own unit", ""),
+}
+_DEVICE_TIMES = ("t_dev_ns", "capture_timestamp_ns")
+_USUAL = {CAMERA: 214, IMU: 241}  # type ids of the plain classes: RGB camera, IMU
+_GREYS = {
+    PixelFormat.GREY8: 0,
+    PixelFormat.GREY10: 2,
+    PixelFormat.GREY12: 4,
+    PixelFormat.GREY16: 8,
+}
+
+
+class VrsSource(RecordedSource):
+    """Source that plays one stream of a VRS file.
+
+    The stream is selected by its id (``#214-1``), its type's number, its flavor or its name.
+    Without a selection, the file must have exactly one stream of the kind, or one of the plain
+    class.  Stamps count from the earliest data of the whole file, so that several streams played
+    from the file keep their relative times.  A record that cannot be decoded is `Lost`, cause
+    ``corrupt``; a truncated file ends with an interval of loss, cause ``truncated``.
+    """
+
+    _vrs: VrsReader | None = None
+    _records: Iterator[VrsRecord] = iter(())
+    _held: VrsRecord | None = None
+
+    def __init__(self, sensor: SensorConfig, kind: str) -> None:
+        """Make a source for a driver of this kind, `CAMERA` or `IMU`."""
+        super().__init__(sensor)
+        self._kind = kind
+        self._channels: tuple[ChannelSpec, ...] = ()
+        self._device_time = ""
+        self._clock_offset_ns: int | None = None
+
+    def open(self) -> Sequence[StreamSpec]:
+        """Open the file, choose the stream, and declare it from its first record.
+
+        Raises:
+            SourceError: the file does not exist or is not a VRS file, or it has no such stream, or
+                no stream that this driver can play.
+        """
+        self.close()
+        try:
+            return [self._open()]
+        except (OSError, FormatError) as error:
+            self.close()
+            raise self.sensor.fault(error) from None
+
+    def _open(self) -> StreamSpec:
+        path, wanted = self.sensor.path_and_part()
+        vrs = self._vrs = VrsReader(path)
+        stream, first = self._choose(vrs, wanted or "")
+        blocks = first.blocks()
+        layout = _layout(blocks)
+        labels = set(layout.as_dict()) if layout is not None else set()
+        self._device_time = next((n for n in _DEVICE_TIMES if n in labels), "")
+        self._has_device_time = bool(self._device_time)
+        # The recorder's own files have times in ns; a record's own time is a rounded double.
+        offset = vrs.tags.get("clock_offset_ns", "")
+        exact = "t_mono_ns" in labels and offset.lstrip("-").isdecimal()
+        self._clock_offset_ns = int(offset) if exact else None
+        times = vrs.timestamps_s(types=RecordType.DATA)
+        self._origin_ns = round(float(times[0]) * 1e9)
+        own = vrs.timestamps_s(stream.id, RecordType.DATA)
+        settings: dict[str, Any] = {"vrs_stream": str(stream.id), "vrs_flavor": stream.flavor}
+        settings |= {f"vrs_tag.{key}": value for key, value in stream.tags.items()}
+        if self._kind == CAMERA:
+            raw, recorded = _raw_pictures(vrs, stream.id)
+            self._channels = (raw or video_channel(_picture(blocks, first), self.sensor.address),)
+            settings = {**recorded, **settings}
+            settings["jpeg_quality"] = self.sensor.options.get("quality") or 90
+        else:
+            self._channels = tuple(
+                ChannelSpec(name, "raw", "f4", (3,), *_ABOUT[name]) for name in _values(layout)
+            )
+        self._records = vrs.records(stream.id, RecordType.DATA)
+        self._held = None
+        return StreamSpec(
+            self.sensor.name,
+            self._channels,
+            rate_hz=_rate_hz(vrs, stream.id, own),
+            device_clock=self._has_device_time,
+            finite=True,
+            settings=settings,
+            bytes_per_sample=first.size if self._kind == CAMERA else 0,
+        )
+
+    def _choose(self, vrs: VrsReader, wanted: str) -> tuple[VrsStream, VrsRecord]:
+        fitting: dict[StreamId, VrsRecord] = {}
+        for stream in vrs.streams:
+            record = next(vrs.records(stream, RecordType.DATA), None)
+            if record is not None and self._fits(record):
+                fitting[stream] = record
+        known = ", ".join(f"{s} ({vrs.streams[s].name}, {vrs.streams[s].flavor})" for s in fitting)
+        there = f"its {self._kind} streams: {known or 'none'}"
+        found = [s for s in fitting if not wanted or _is_named(vrs.streams[s], wanted)]
+        if len(found) > 1 and not wanted:
+            found = [s for s in found if s.type_id == _USUAL[self._kind]]
+        if not found and wanted:
+            raise FormatError(f"{vrs.path}: no {self._kind} stream matches {wanted!r}; {there}")
+        if not fitting:
+            raise FormatError(f"{vrs.path}: has no {self._kind} stream")
+        if len(found) != 1:
+            raise FormatError(f"{vrs.path}: select a stream, as in #{next(iter(fitting))}; {there}")
+        return vrs.streams[found[0]], fitting[found[0]]
+
+    def _fits(self, record: VrsRecord) -> bool:
+        try:
+            if self._kind == CAMERA:
+                return _image(record.blocks()) is not None
+            return {"acc", "avel"} <= _values(_layout(record.blocks())).keys()
+        except FormatError:
+            return False
+
+    def read(self) -> Item:
+        """Return the next picture, or the IMU's values of the next few ms.
+
+        Raises:
+            EndOfSource: the stream's last record was already returned.
+        """
+        if self._vrs is None:
+            raise SourceError(f"{self.sensor.name}: read before open")
+        record = self._next()
+        if record is None:
+            return self._end(self._vrs)
+        try:
+            if self._kind == CAMERA:
+                blocks = record.blocks()
+                data: npt.NDArray[Any] | Encoded
+                if self._channels[0].pixels is not None:
+                    data = _pixels(blocks, record)[None]
+                else:
+                    picture = _picture(blocks, record)
+                    data = [picture] if isinstance(picture, bytes) else picture[None]
+                t_ns, t_dev_ns = self._times(record, _layout(blocks))
+                return self._sample([t_ns], [t_dev_ns], {self._channels[0].name: data})
+            return self._batch(record)
+        except FormatError as error:
+            t_ns = round(record.timestamp_s * 1e9)
+            detail = {"reason": str(error)}
+            return Lost(self.sensor.name, t_ns, "corrupt", 1, detail=detail)
+
+    def _batch(self, first: VrsRecord) -> Sample:
+        rows: list[dict[str, npt.NDArray[np.float32]]] = []
+        times: list[int] = []
+        device: list[int] = []
+        record: VrsRecord | None = first
+        until_s = first.timestamp_s + SHORT_BATCH_NS / 1e9
+        while record is not None and record.timestamp_s < until_s:
+            try:
+                layout = _layout(record.blocks())
+                values = _values(layout)
+                t_ns, t_dev_ns = self._times(record, layout)
+            except FormatError:
+                if not rows:
+                    raise
+                break
+            rows.append(values)
+            times.append(t_ns)
+            device.append(t_dev_ns)
+            record = self._next()
+        self._held = record
+        nothing = np.full(3, np.nan, np.float32)
+        data = {
+            c.name: np.array([row.get(c.name, nothing) for row in rows], np.float32)
+            for c in self._channels
+        }
+        return self._sample(times, device, data)
+
+    def _times(self, record: VrsRecord, layout: LayoutBlock | None) -> tuple[int, int]:
+        """Return a record's own time and the device's time, in ns."""
+        t_ns, t_dev_ns = round(record.timestamp_s * 1e9), 0
+        values = layout.as_dict() if layout is not None else {}
+        if self._clock_offset_ns is not None and "t_mono_ns" in values:
+            t_ns = int(values["t_mono_ns"]) + self._clock_offset_ns
+        if self._device_time:
+            t_dev_ns = max(0, int(values.get(self._device_time, 0)))
+        return t_ns, t_dev_ns
+
+    def _next(self) -> VrsRecord | None:
+        held, self._held = self._held, None
+        return held if held is not None else next(self._records, None)
+
+    def _end(self, vrs: VrsReader) -> Item:
+        tail, vrs.tail = vrs.tail, None
+        last_s = float(vrs.timestamps_s(types=RecordType.DATA)[-1])
+        return self._truncated(tail, round(last_s * 1e9))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._records = iter(())
+        if self._vrs is not None:
+            self._vrs.close()
+            self._vrs = None
+
+
+def _is_named(stream: VrsStream, wanted: str) -> bool:
+    names = (str(stream.id), str(stream.id.type_id), stream.flavor, stream.name)
+    return wanted.lower() in (name.lower() for name in names)
+
+
+def _layout(blocks: Sequence[LayoutBlock | DataBlock]) -> LayoutBlock | None:
+    return next((block for block in blocks if isinstance(block, LayoutBlock)), None)
+
+
+def _image(blocks: Sequence[LayoutBlock | DataBlock]) -> DataBlock | None:
+    for block in blocks:
+        if isinstance(block, DataBlock) and isinstance(block.content, ImageContent):
+            return block
+    return None
+
+
+def _pixels(blocks: Sequence[LayoutBlock | DataBlock], record: VrsRecord) -> npt.NDArray[Any]:
+    """Return the values of a raw image."""
+    block = _image(blocks)
+    if block is None:
+        raise FormatError(f"{record.reader.where(record)}: has no image")
+    return block.array()
+
+
+def _raw_pictures(vrs: VrsReader, stream: StreamId) -> tuple[ChannelSpec | None, Mapping[str, Any]]:
+    """Return the channel of raw pictures that the recorder declared, and its settings."""
+    for values in _configurations(vrs, stream):
+        try:
+            wire = json.loads(values["declaration"])
+            spec = StreamSpec.from_wire({**wire, "settings": json.loads(values["settings"])})
+        except (KeyError, TypeError, ValueError, ProtocolError):
+            continue
+        for channel in spec.channels:
+            if channel.pixels is not None:
+                return channel, spec.settings
+    return None, {}
+
+
+def _picture(blocks: Sequence[LayoutBlock | DataBlock], record: VrsRecord) -> bytes | Pixels:
+    """Return the stored JPEG, or the pixels."""
+    block = _image(blocks)
+    if block is None:
+        raise FormatError(f"{record.reader.where(record)}: has no image")
+    content = block.content
+    assert isinstance(content, ImageContent)
+    if block.data[:2] == b"\xff\xd8" and content.format != "raw":
+        return block.data
+    if content.format in ("png", "jpg"):
+        decoded = decode_picture(block.data)
+        if decoded is None:
+            raise FormatError(
+                f"{record.reader.where(record)}: the {content.format} image is damaged"
+            )
+        return decoded
+    if content.format != "raw":
+        raise FormatError(f"{record.reader.where(record)}: cannot decode images '{content}'")
+    return _bgr(block.array(), content.pixel_format, record)
+
+
+def _bgr(
+    pixels: npt.NDArray[Any], pixel_format: PixelFormat, record: VrsRecord
+) -> npt.NDArray[np.uint8]:
+    if pixel_format in _GREYS:
+        grey = (pixels >> _GREYS[pixel_format]).astype(np.uint8)
+        return np.repeat(grey[..., None], 3, axis=2)
+    match pixel_format:
+        case PixelFormat.BGR8:
+            return pixels
+        case PixelFormat.RGB8 | PixelFormat.RGBA8:
+            return np.ascontiguousarray(pixels[..., 2::-1])
+    where = record.reader.where(record)
+    raise FormatError(f"{where}: cannot encode pixels of format {pixel_format.text} as a picture")
+
+
+def _values(layout: LayoutBlock | None) -> dict[str, npt.NDArray[np.float32]]:
+    """Return an IMU's values, f4 [3] each; NaN where the record marks them as invalid."""
+    there = layout.as_dict() if layout is not None else {}
+    found = {}
+    for name, labels in _PIECES.items():
+        for label in labels:
+            value = np.asarray(there.get(label, ()))
+            if value.shape == (3,) and value.dtype.kind in "fi":
+                valid = there.get(_VALID.get(name, ""), True)
+                found[name] = value.astype(np.float32) if valid else np.full(3, np.nan, np.float32)
+                break
+    if "mag" in found and not np.isfinite(found["mag"]).any():
+        del found["mag"]
+    if {"acc", "avel"} <= found.keys():
+        found.setdefault("rot", np.full(3, np.nan, np.float32))
+    return {name: found[name] for name in _PIECES if name in found}
+
+
+def _configurations(vrs: VrsReader, stream: StreamId) -> Iterator[Mapping[str, Any]]:
+    """Yield the values of the stream's configuration records."""
+    for record in vrs.records(stream, RecordType.CONFIGURATION):
+        try:
+            layout = _layout(record.blocks())
+        except FormatError:
+            continue
+        if layout is not None:
+            yield layout.as_dict()
+
+
+def _rate_hz(vrs: VrsReader, stream: StreamId, times: npt.NDArray[np.float64]) -> float | None:
+    """Return the rate from the configuration, or else from the stamps."""
+    for values in _configurations(vrs, stream):
+        rate = values.get("nominal_rate")
+        if isinstance(rate, float) and 0 < rate < 1e6:
+            return rate
+    return median_rate_hz(times, 1)

@@ -1,0 +1,1 @@
+"""Driver of Ouster lidars: `drivers.ouster.driver` declares its options and sources."""

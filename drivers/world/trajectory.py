@@ -1,0 +1,125 @@
+"""The vehicle's drive: straights, corners, stops and starts, repeated without end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from drivers.world.mounts import about_z
+from drivers.world.path import Path
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A part of the drive: the speed along the path changes smoothly from `start` to `end` m/s.
+
+    Attributes:
+        duration_s: its duration.
+        start, end: speed in units of the path's parameter per second.
+    """
+
+    duration_s: float
+    start: float
+    end: float
+
+    @property
+    def distance(self) -> float:
+        return 0.5 * (self.start + self.end) * self.duration_s
+
+
+@dataclass(frozen=True, slots=True)
+class Motion:
+    """The rig's exact motion at n times.
+
+    Attributes:
+        position_m: f8 [n, 3], the rig's origin in the world.
+        rotation: f8 [n, 3, 3], rig to world.
+        velocity_m_s: f8 [n, 3], of the rig's origin, in the world.
+        acceleration_m_s2: f8 [n, 3], of the rig's origin, in the world, without gravity.
+        angular_rate_rad_s: f8 [n, 3], in the rig's axes.
+        angular_acceleration_rad_s2: f8 [n, 3], in the rig's axes.
+    """
+
+    position_m: Floats
+    rotation: Floats
+    velocity_m_s: Floats
+    acceleration_m_s2: Floats
+    angular_rate_rad_s: Floats
+    angular_acceleration_rad_s2: Floats
+
+
+class Trajectory:
+    """The vehicle's motion as a function of time only, for every time (also below 0).
+
+    The vehicle stays flat on z = 0 and heads along the path.  Position, velocity and acceleration
+    are continuous; all are exact derivatives of one curve, not differences.
+
+    >>> position_m, rotation = trajectory.pose(np.array([0.0, 0.1]))
+    >>> trajectory.motion(np.array([0.1])).angular_rate_rad_s
+
+    Args:
+        path: the road.
+        start: its parameter at time 0.
+        phases: one round of the drive, which is repeated.
+    """
+
+    def __init__(self, path: Path, start: float, phases: tuple[Phase, ...]) -> None:
+        self.path = path
+        self._start = start
+        self._bounds = np.cumsum([0.0, *(phase.duration_s for phase in phases)])
+        self._reached = np.cumsum([0.0, *(phase.distance for phase in phases)])
+        self._speeds = np.array([phase.start for phase in phases])
+        self._gains = np.array([phase.end - phase.start for phase in phases])
+        self._durations = np.array([phase.duration_s for phase in phases])
+
+    @property
+    def period_s(self) -> float:
+        """Duration of a round."""
+        return float(self._bounds[-1])
+
+    def along(self, t_s: npt.ArrayLike) -> tuple[Floats, Floats, Floats]:
+        """Return path parameter at the times `t_s` [n], with first and second time derivative."""
+        t = np.asarray(t_s, np.float64)
+        round_ = np.floor(t / self._bounds[-1])
+        t = t - round_ * self._bounds[-1]
+        k = np.clip(np.searchsorted(self._bounds, t, "right") - 1, 0, len(self._durations) - 1)
+        duration, gain = self._durations[k], self._gains[k]
+        w = (t - self._bounds[k]) / duration
+        blend = w * w * (3.0 - 2.0 * w)
+        reached = (self._speeds[k] * w + gain * (w * w * w * (1.0 - 0.5 * w))) * duration
+        u = self._start + round_ * self._reached[-1] + (self._reached[k] + reached)
+        return u, self._speeds[k] + gain * blend, gain * (6.0 * w * (1.0 - w)) / duration
+
+    def pose(self, t_s: npt.ArrayLike) -> tuple[Floats, Floats]:
+        """Return position f8 [n, 3] in m and rotation f8 [n, 3, 3], rig to world, at times [n]."""
+        motion = self.motion(t_s)
+        return motion.position_m, motion.rotation
+
+    def motion(self, t_s: npt.ArrayLike) -> Motion:
+        """Return the complete motion at the times [n]."""
+        u, rate, rate_change = self.along(t_s)
+        place = self.path.at(u)
+        speed = rate[:, None]
+        curve = place.second * (speed * speed) + place.first * rate_change[:, None]
+        turn = place.turn * rate
+        turn_change = place.turn_change * (rate * rate) + place.turn * rate_change
+        return Motion(
+            _flat(place.position_m),
+            about_z(place.tangent[:, 0], place.tangent[:, 1]),
+            _flat(place.first * speed),
+            _flat(curve),
+            _vertical(turn),
+            _vertical(turn_change),
+        )
+
+
+def _flat(xy: Floats) -> Floats:
+    return np.concatenate([xy, np.zeros((len(xy), 1))], axis=1)
+
+
+def _vertical(z: Floats) -> Floats:
+    return np.stack([np.zeros_like(z), np.zeros_like(z), z], axis=1)

@@ -1,0 +1,216 @@
+"""Packing of a session's labels as NCore components: cuboids, masks, camera labels, clouds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from recorder.archives.context import PackingContext
+from recorder.archives.ncore.format.cameras import encode_png
+from recorder.archives.ncore.format.cuboids import Cuboid, LabelSource, euler_xyz
+from recorder.archives.ncore.format.labels import (
+    CameraLabelsWriter,
+    ImageEncoded,
+    LabelDescriptor,
+    LabelType,
+)
+from recorder.archives.ncore.format.point_clouds import Attribute
+from recorder.archives.ncore.format.sequence import SequenceWriter
+from recorder.common.errors import FormatError
+from recorder.perception.frames import NS_PER_US
+from recorder.perception.labels import (
+    MANUAL,
+    SIMULATED,
+    cloud_folders,
+    cuboid_files,
+    mask_files,
+    numbers,
+    read_mask,
+    text,
+)
+from recorder.session.stream import Stream
+
+SEGMENT = "segment"
+"""Channel of the virtual sensor ``_CAMERA`` that holds a class per pixel, as in roverd."""
+
+
+def label_source(source: str) -> LabelSource:
+    """Return NCore's constant for the source of labels."""
+    if source == SIMULATED:
+        return "GT_SYNTHETIC"
+    return "GT_ANNOTATION" if source == MANUAL else "AUTOLABEL"
+
+
+def pack_cuboids(context: PackingContext, sequence: SequenceWriter, frames: set[str]) -> int:
+    """Pack every set of ``_cuboids``; return the number of cuboids."""
+    count = 0
+    sets = {}
+    for file in cuboid_files(context.session.path):
+        outside = unknown = 0
+        source = label_source(file.source)
+        with context.locate_errors(f"_cuboids/{file.path.name}"):
+            for where, label in file.lines():
+                frame = text(label, "frame", where)
+                if frame not in frames:
+                    unknown += 1
+                    continue
+                if not sequence.interval.holds(label["t_ns"] // NS_PER_US):
+                    outside += 1
+                    continue
+                sequence.cuboids().add([_cuboid(label, frame, source, file.source, where)])
+                count += 1
+        subject = f"_cuboids/{file.path.name}"
+        if outside:
+            context.notes.add(
+                f"{outside} cuboids lie outside of {_extent(context)}: left out", subject
+            )
+        if unknown:
+            context.notes.add(
+                f"{unknown} cuboids are relative to no sensor packed: left out", subject
+            )
+        sets[file.name] = dict(file.header)
+    if sets:
+        sequence.cuboids().metadata["sets"] = sets
+    return count
+
+
+def _extent(context: PackingContext) -> str:
+    return "the recording" if context.session.whole is context.session else "the packed part"
+
+
+def _cuboid(
+    label: Mapping[str, Any], frame: str, source: LabelSource, version: str, where: str
+) -> Cuboid:
+    x, y, z, w = numbers(label, "quaternion_xyzw", 4, where)
+    try:
+        rotation = euler_xyz((x, y, z, w))
+    except ValueError as error:
+        raise FormatError(f"{where}: quaternion_xyzw: {error}") from None
+    center, size = numbers(label, "center_m", 3, where), numbers(label, "size_m", 3, where)
+    return Cuboid(
+        text(label, "track", where),
+        text(label, "class", where),
+        label["t_ns"],
+        frame,
+        label["t_ns"],
+        (center[0], center[1], center[2]),
+        (size[0], size[1], size[2]),
+        rotation,
+        source,
+        version,
+    )
+
+
+def pack_masks(
+    context: PackingContext, sequence: SequenceWriter, cameras: Mapping[str, tuple[int, int]]
+) -> int:
+    """Pack the masks of the cameras (name: width and height); return the number of masks."""
+    count = 0
+    for camera, files in mask_files(context.session.path).items():
+        if camera not in cameras:
+            context.notes.add("masks of a camera that is not packed: left out", f"_masks/{camera}")
+            continue
+        images = {}
+        for name, path in files.items():
+            with context.locate_errors(f"_masks/{camera}/{path.name}"):
+                read_mask(path, cameras[camera])  # checks the mask
+                images[name] = path.read_bytes()
+        sequence.masks().camera(camera, images)
+        count += len(images)
+    return count
+
+
+def pack_segments(
+    context: PackingContext,
+    sequence: SequenceWriter,
+    camera: Stream,
+    times: Callable[[int], int | None],
+) -> int:
+    """Pack a class per pixel, from the virtual sensor ``_CAMERA``; return the number of labels.
+
+    Args:
+        context: the session's context.
+        sequence: the sequence to write to.
+        camera: the camera's stream.
+        times: function that returns the end (ns) of the frame of a camera's sample; None if the
+            sample was left out.
+    """
+    virtual = context.session.streams.get(f"_{camera.name}")
+    if virtual is None or SEGMENT not in virtual.meta:
+        return 0
+    entry = virtual.meta[SEGMENT]
+    if np.dtype(entry["type"]) != np.uint8 or len(entry["shape"]) != 2:
+        context.notes.add(f"{SEGMENT} is not u1 [height, width]: left out", virtual.name)
+        return 0
+    if not virtual.has_times and len(virtual) != len(camera):
+        context.notes.add(
+            f"{SEGMENT} has no times, and {len(virtual)} samples, not {len(camera)}: left out",
+            virtual.name,
+        )
+        return 0
+    descriptor = LabelDescriptor(
+        camera.name,
+        LabelType("SEGMENTATION", "semantic", "UNITLESS"),
+        ImageEncoded("uint8"),
+        "AUTOLABEL",
+    )
+    labels: CameraLabelsWriter | None = None
+    count = left_out = 0
+    last = -1
+    for index in range(len(virtual)):
+        with context.locate_errors(virtual.name, index):
+            at = index
+            if virtual.has_times:
+                t_ns = int(virtual.times(index, index + 1)[0])
+                at = camera.whole.at(t_ns) - camera.first
+            # A picture has one label, and labels are stored in the order of the pictures.
+            end_ns = times(at)
+            if end_ns is None or at <= last:
+                left_out += 1
+                continue
+            last = at
+            if labels is None:
+                labels = sequence.camera_labels(
+                    descriptor, metadata={"description": entry.get("desc", "")}
+                )
+            image = virtual.sample(index, [SEGMENT])[SEGMENT]
+            sample = {"sample": index + virtual.first}
+            labels.label(end_ns, encode_png(image), metadata=sample)
+            count += 1
+    if left_out:
+        context.notes.add(f"{left_out} labels belong to no packed picture: left out", virtual.name)
+    return count
+
+
+def pack_clouds(context: PackingContext, sequence: SequenceWriter, frames: set[str]) -> int:
+    """Pack every set of ``_point_clouds``; return the number of clouds."""
+    count = 0
+    for folder in cloud_folders(context.session.path):
+        subject = f"_point_clouds/{folder.name}"
+        writer = None
+        left_out = 0
+        with context.locate_errors(subject):
+            for cloud in folder.clouds():
+                inside = sequence.interval.holds(cloud.t_ns // NS_PER_US)
+                if not inside or cloud.frame not in frames:
+                    left_out += 1
+                    continue
+                if writer is None:
+                    schema = {
+                        name: Attribute(str(values.dtype), values.shape[1:])
+                        for name, values in cloud.attributes.items()
+                    }
+                    writer = sequence.point_clouds(
+                        folder.name,
+                        attributes=schema,
+                        metadata={"header": dict(folder.index.header)},
+                    )
+                with context.locate_errors(cloud.path.name):
+                    writer.cloud(cloud.t_ns, cloud.frame, cloud.xyz, cloud.attributes)
+                count += 1
+        if left_out:
+            where = f"outside of {_extent(context)}, or in no frame packed"
+            context.notes.add(f"{left_out} clouds lie {where}: left out", subject)
+    return count

@@ -1,0 +1,157 @@
+"""Conversion of calibrations to NCore's models of cameras and lidars."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from recorder.archives.ncore.format.models import (
+    BivariateWindshield,
+    CameraModel,
+    FTheta,
+    OpenCvFisheye,
+    OpenCvPinhole,
+    RowOffsetSpinning,
+    Shutter,
+)
+from recorder.common.errors import ArchiveError
+from recorder.config.options import Option, OptionTable, check_options
+from recorder.perception.calibration import Calibration
+from recorder.perception.lidar.lidar import OusterOptics
+
+_HALF_PIXEL = 0.5
+"""Offset of pixel coordinates.  In calibrations the centre of the first pixel is (0, 0), as in
+OpenCV.  NCore's pinhole and fisheye models put it at (0.5, 0.5), its F-theta model at (0, 0)."""
+
+_SHUTTERS = {
+    "global": "GLOBAL",
+    "rolling-top-to-bottom": "ROLLING_TOP_TO_BOTTOM",
+    "rolling-bottom-to-top": "ROLLING_BOTTOM_TO_TOP",
+    "rolling-left-to-right": "ROLLING_LEFT_TO_RIGHT",
+    "rolling-right-to-left": "ROLLING_RIGHT_TO_LEFT",
+}
+_WINDSHIELD: OptionTable = {
+    **{
+        name: Option("list", None, "polynomial", items="float", required=True)
+        for name in ("horizontal", "vertical", "horizontal_inverse", "vertical_inverse")
+    },
+    "reference": Option("str", "FORWARD", "exact direction", choices=("FORWARD", "BACKWARD")),
+}
+_COMMON: OptionTable = {
+    "shutter": Option("str", "global", "order of exposure", choices=tuple(_SHUTTERS)),
+    "windshield": Option("map", None, "distortion outside of the camera"),
+}
+_LENS = {name: Option("float", None, "pixels", required=True) for name in ("fx", "fy", "cx", "cy")}
+
+
+def _terms(*names: str) -> dict[str, Option]:
+    return {name: Option("float", 0.0, "distortion") for name in names}
+
+
+_PINHOLE_TERMS = ("k1", "k2", "p1", "p2", "k3", "k4", "k5", "k6", "s1", "s2", "s3", "s4")
+_FISHEYE_TERMS = ("k1", "k2", "k3", "k4")
+_TABLES: Mapping[str, OptionTable] = {
+    "opencv-pinhole": {**_LENS, **_terms(*_PINHOLE_TERMS), **_COMMON},
+    "opencv-fisheye": {
+        **_LENS,
+        **_terms(*_FISHEYE_TERMS),
+        "max_angle": Option("float", None, "rad"),
+        **_COMMON,
+    },
+    "ftheta": {
+        "cx": _LENS["cx"],
+        "cy": _LENS["cy"],
+        "pixel_to_angle": Option("list", [], "polynomial, degree 0 first", items="float"),
+        "angle_to_pixel": Option("list", [], "polynomial, degree 0 first", items="float"),
+        "reference": Option(
+            "str",
+            "pixel_to_angle",
+            "exact polynomial",
+            choices=("pixel_to_angle", "angle_to_pixel"),
+        ),
+        "max_angle": Option("float", None, "rad", required=True),
+        "linear_cde": Option("list", [1.0, 0.0, 0.0], "matrix [c, d; e, 1]", items="float"),
+        **_COMMON,
+    },
+}
+
+
+def camera_model(calibration: Calibration, name: str) -> CameraModel | None:
+    """Return the model of a camera; None if the calibration has no model.
+
+    Raises:
+        ConfigError: a parameter is missing, unknown or wrong; the message names file and key.
+    """
+    sensor = calibration.of(name)
+    if sensor.model is None:
+        return None
+    key = f"sensors.{name}.parameters"
+    fail = calibration.error
+    values = check_options(_TABLES[sensor.model], sensor.parameters, key, fail)
+    outside = None
+    if values["windshield"] is not None:
+        outside = BivariateWindshield(
+            **check_options(_WINDSHIELD, values["windshield"], f"{key}.windshield", fail)
+        )
+    shutter: Any = _SHUTTERS[values["shutter"]]
+    try:
+        assert sensor.resolution is not None
+        model = _MAKERS[sensor.model]((sensor.resolution, shutter, outside), values)
+        model.attributes()
+    except ArchiveError as error:
+        raise fail(key, str(error)) from None
+    return model
+
+
+Common = tuple[tuple[int, int], Shutter, BivariateWindshield | None]
+"""Parameters that all models share: resolution, shutter, and external distortion."""
+
+
+def _lens(values: Mapping[str, Any]) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return focal lengths and principal point, in pixels."""
+    center = values["cx"] + _HALF_PIXEL, values["cy"] + _HALF_PIXEL
+    return (values["fx"], values["fy"]), center
+
+
+def _pinhole(common: Common, values: Mapping[str, Any]) -> CameraModel:
+    k = [values[name] for name in _PINHOLE_TERMS]
+    return OpenCvPinhole(*common, *_lens(values), (*k[:2], *k[4:8]), k[2:4], k[8:])
+
+
+def _fisheye(common: Common, values: Mapping[str, Any]) -> CameraModel:
+    radial = tuple(values[name] for name in _FISHEYE_TERMS)
+    return OpenCvFisheye(*common, *_lens(values), radial, values["max_angle"])
+
+
+def _ftheta(common: Common, values: Mapping[str, Any]) -> CameraModel:
+    to_angle = values["reference"] == "pixel_to_angle"
+    return FTheta(
+        *common,
+        (values["cx"], values["cy"]),
+        values["pixel_to_angle"],
+        values["angle_to_pixel"],
+        "PIXELDIST_TO_ANGLE" if to_angle else "ANGLE_TO_PIXELDIST",
+        values["max_angle"],
+        values["linear_cde"],
+    )
+
+
+_MAKERS: Mapping[str, Callable[..., CameraModel]] = {
+    "opencv-pinhole": _pinhole,
+    "opencv-fisheye": _fisheye,
+    "ftheta": _ftheta,
+}
+
+
+def lidar_model(optics: OusterOptics, frequency_hz: float) -> RowOffsetSpinning | None:
+    """Return the spinning model of a lidar; None if its beams do not fit that model."""
+    model = optics.model()
+    if model is None:
+        return None
+    return RowOffsetSpinning(
+        frequency_hz,
+        model.direction,
+        model.row_elevations_rad,
+        model.column_azimuths_rad,
+        model.row_azimuth_offsets_rad,
+    )

@@ -1,0 +1,1 @@
+"""The bus between processes: messages, their wire format, sockets and control."""

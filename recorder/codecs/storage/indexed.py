@@ -1,0 +1,298 @@
+"""Channels of a data file and an index file, with samples of any length.
+
+==========  =============================================  ==========================
+format      index ``NAME_i``, u8                           a sample is
+==========  =============================================  ==========================
+``bytes``   offset and bytes of each sample                as it came, may be empty
+``h264``    offset, bytes, 1 if it is a keyframe (else 0)  an access unit (Annex B)
+``lzmaf``   0, then the end of each sample                 an xz stream
+==========  =============================================  ==========================
+
+Of these formats, roverd only has ``lzmaf``. For ``bytes`` and ``h264``, ``meta.json`` therefore
+declares only the index, as ``raw``; ``NAME.json`` has the entry of the channel.
+"""
+
+from __future__ import annotations
+
+import lzma
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.codecs import channel_files
+from recorder.codecs.storage.channel import (
+    ChannelStorage,
+    ChannelWriter,
+    Extent,
+    FileReader,
+    FramedReader,
+    ReadFile,
+    Units,
+    committed_length,
+    reopen,
+    sample_units,
+)
+from recorder.codecs.streams import ChannelSpec
+from recorder.common.buffers import Buffer
+from recorder.common.errors import FormatError, StorageError
+from recorder.common.files import AppendFile, Disk
+
+_NUMBER_BYTES = 8
+
+Rows = npt.NDArray[np.uint64]
+Flags = npt.NDArray[np.bool_]
+
+
+class Index:
+    """Index of ``bytes``: offset and size.
+
+    Args:
+        raw: content of the index file.
+        most_bytes: most bytes of a sample.
+
+    Attributes:
+        rows: u8 [n, columns], whole rows.
+        bounds: u8 [n + 1], 0 and the end of each sample.
+        good: number of rows before the first wrong one.
+        torn: whether the file ends inside a row, or before the first.
+        is_headed: whether the file begins with the format's head.
+    """
+
+    columns: ClassVar[int] = 2
+    head: ClassVar[bytes] = b""
+    unit: ClassVar[str] = "sample"
+    layout: ClassVar[str] = "rows of 16"
+
+    def __init__(self, raw: bytes, most_bytes: int) -> None:
+        body = raw[len(self.head) :]
+        count, rest = divmod(len(body), self.row_bytes())
+        self.torn = bool(rest) or len(raw) < len(self.head)
+        self.rows: Rows = np.frombuffer(body, "<u8", count * self.columns).reshape(-1, self.columns)
+        self.bounds = np.zeros(count + 1, np.uint64)
+        self.bounds[1:] = self.rows[:, :2].sum(axis=1)
+        self.is_headed = raw.startswith(self.head)
+        bad = self.find_bad(most_bytes)
+        self.good = int(np.argmax(bad)) if bad.any() else count
+
+    @classmethod
+    def row_bytes(cls) -> int:
+        """Return the size of a row in bytes."""
+        return cls.columns * _NUMBER_BYTES
+
+    @classmethod
+    def length(cls, samples: int) -> int:
+        """Return the size of the file in bytes, with a number of samples."""
+        return len(cls.head) + samples * cls.row_bytes()
+
+    @classmethod
+    def encode(cls, offset: int, frame: Buffer, sizes: npt.NDArray[np.uint32]) -> Rows:  # noqa: ARG003
+        """Make the rows of samples that are appended at an offset of the data file."""
+        rows = np.empty((len(sizes), cls.columns), "<u8")
+        rows[:, 1] = sizes
+        rows[:, 0] = np.cumsum(sizes, dtype=np.uint64) - rows[:, 1] + np.uint64(offset)
+        return rows
+
+    def find_bad(self, most_bytes: int) -> Flags:
+        """Find the rows that are wrong: bool [n]."""
+        bad: Flags = (self.rows[:, 0] != self.bounds[:-1]) | (self.rows[:, 1] > most_bytes)
+        return bad
+
+    def describe(self, row: int, most_bytes: int) -> str:
+        """Describe a wrong row."""
+        return (
+            f"row {row} is {self.rows[row].tolist()}: rows are offset and bytes (at most "
+            f"{most_bytes}), without gaps"
+        )
+
+    def is_whole(self, row: int, sample: bytes) -> bool:  # noqa: ARG002
+        """Check a sample after the committed ones, and its row."""
+        return True
+
+
+class LzmafIndex(Index):
+    """Index of ``lzmaf``: 0, then ends."""
+
+    columns = 1
+    head = bytes(_NUMBER_BYTES)
+    layout = "u8 offsets, one more than samples"
+
+    @classmethod
+    def encode(cls, offset: int, frame: Buffer, sizes: npt.NDArray[np.uint32]) -> Rows:  # noqa: ARG003
+        return np.cumsum(sizes, dtype=np.uint64) + np.uint64(offset)
+
+    def find_bad(self, most_bytes: int) -> Flags:  # noqa: ARG002
+        return self.bounds[1:] <= self.bounds[:-1]
+
+    def describe(self, row: int, most_bytes: int) -> str:  # noqa: ARG002
+        return f"entry {row + 1} is {self.bounds[row + 1]}, offsets start at 0 and rise"
+
+    def is_whole(self, row: int, sample: bytes) -> bool:  # noqa: ARG002
+        try:
+            lzma.decompress(sample)
+        except (lzma.LZMAError, EOFError):
+            return False
+        return True
+
+
+class IndexedWriter(ChannelWriter):
+    """Writer of samples and their index file; `files` are data and index."""
+
+    def __init__(self, data: AppendFile, index: AppendFile, rows: type[Index]) -> None:
+        self.files = [data, index]
+        self._data, self._index, self._rows = data, index, rows
+        if not index.length:
+            index.append(rows.head)
+
+    def append(
+        self,
+        frame: Buffer,
+        count: int,  # noqa: ARG002  (the sizes give it)
+        sizes: npt.NDArray[np.uint32] | None,
+    ) -> None:
+        if sizes is None:
+            raise ValueError(f"{self._data.path}: needs the size of every {self._rows.unit}")
+        rows = self._rows.encode(self._data.length, frame, sizes)
+        self._data.append(frame)
+        self._index.append(rows.tobytes())
+
+
+class IndexedReader(FileReader, FramedReader):
+    """Reader of samples by their index; holds 8 bytes for each sample, and one sample.
+
+    For ``bytes``, `encoded` returns exactly a sample's bytes; arrays hold them followed by zeros.
+    """
+
+    index: ClassVar[type[Index]] = Index
+
+    def _open(self, partial: bool) -> None:
+        path = _index_path(self.path, self.format)
+        while True:
+            with ReadFile(path) as file:
+                raw = file.peek(0, file.size)
+            # Packing after the session replaces both files at once: they must be of one state.
+            if self._file.in_place():
+                break
+            self._file.close()
+            self._file = ReadFile(self.path)
+        index = self.index(raw, self.sample_bytes)
+        if index.torn and not partial:
+            raise FormatError(f"{path}: {len(raw)} bytes are not {index.layout}")
+        if not index.is_headed and len(raw) >= len(index.head):
+            raise FormatError(f"{path}: does not begin with 0")
+        if index.good < len(index.rows):
+            raise FormatError(f"{path}: {index.describe(index.good, self.sample_bytes)}")
+        whole = int(np.searchsorted(index.bounds, self._file.size, side="right")) - 1
+        if whole < len(index.rows) and not partial:
+            raise FormatError(
+                f"{self.path}: has {self._file.size} bytes, its index ends at {index.bounds[-1]}"
+            )
+        self._bounds = index.bounds[: whole + 1]
+        self._take_rows(index.rows[:whole])
+        self._take_tail(self._file.size - int(self._bounds[-1]), partial)
+
+    def _take_rows(self, rows: Rows) -> None:
+        """Keep the other columns of the rows."""
+
+    def __len__(self) -> int:
+        return len(self._bounds) - 1
+
+    def encoded(self, index: int) -> bytes:
+        at = self._index(index)
+        begin, end = self._bounds[at : at + 2].tolist()
+        return self._file.read(begin, end - begin)
+
+    def units(self, start: int, stop: int) -> Units:
+        bounds = self._bounds[start : stop + 1].astype(np.int64)
+        return sample_units(start, bounds[:-1], np.diff(bounds))
+
+    def encoded_range(self, start: int, stop: int) -> list[bytes]:
+        bounds = self._bounds[start : stop + 1].tolist()
+        begin = bounds[0]
+        data = self._file.read(begin, bounds[-1] - begin)
+        return [data[at - begin : end - begin] for at, end in pairwise(bounds)]
+
+
+class IndexedExtent(Extent):
+    """Extent of the samples in both index and data file; checks those after the committed ones."""
+
+    def __init__(self, path: Path, spec: ChannelSpec, committed: int, kind: type[Index]) -> None:
+        self._path, self._index_path = path, _index_path(path, spec.format)
+        self._index = index = kind(self._index_path.read_bytes(), spec.sample_bytes)
+        if not index.is_headed:
+            raise FormatError(f"{self._index_path}: does not begin with 0")
+        with ReadFile(path) as file:
+            bounds = index.bounds[: index.good + 1]
+            whole = int(np.searchsorted(bounds, file.size, side="right")) - 1
+            for at in range(min(committed, whole), whole):
+                start, end = bounds[at : at + 2].tolist()
+                if not index.is_whole(at, file.read(start, end - start)):
+                    whole = at
+                    break
+        self.samples = whole
+
+    def cut(self, samples: int) -> tuple[int, dict[str, int]]:
+        data, length = int(self._index.bounds[samples]), self._index.length(samples)
+        return samples, {self._path.name: data, self._index_path.name: length}
+
+
+class IndexedStorage(ChannelStorage):
+    """Storage of a data file and its index."""
+
+    reader: ClassVar[type[IndexedReader]] = IndexedReader
+
+    def create(self, disk: Disk) -> IndexedWriter:
+        return self._open(disk.create(self.path), lambda: disk.create(self._index_path))
+
+    def resume(self, disk: Disk, lengths: Mapping[str, int]) -> IndexedWriter:
+        path, index, kind = self.path, self._index_path, self.reader.index
+        data_length, index_length = (committed_length(lengths, file) for file in (path, index))
+        rows, torn = divmod(index_length - len(kind.head), kind.row_bytes())
+        last = b""
+        if rows > 0:
+            with ReadFile(index) as file:
+                last = file.peek(index_length - kind.row_bytes(), kind.row_bytes())
+        end = int(kind(kind.head + last, 0).bounds[-1])
+        if torn or end != data_length:
+            raise StorageError(
+                f"{path}: committed lengths {data_length} and {index_length} (index) do not "
+                f"belong to one {kind.unit}"
+            )
+        data = reopen(disk, path, data_length)
+        return self._open(data, lambda: reopen(disk, index, index_length))
+
+    def _open(self, data: AppendFile, open_index: Callable[[], AppendFile]) -> IndexedWriter:
+        try:
+            return IndexedWriter(data, open_index(), self.reader.index)
+        except BaseException:
+            data.close()
+            raise
+
+    def measure(self, committed: int) -> IndexedExtent:
+        return IndexedExtent(self.path, self.spec, committed, self.reader.index)
+
+    def known_lengths(self, samples: int) -> dict[str, int]:
+        return {self._index_path.name: self.reader.index.length(samples)}
+
+    @property
+    def _index_path(self) -> Path:
+        return _index_path(self.path, self.spec.format)
+
+
+class LzmafReader(IndexedReader):
+    """Reader of ``lzmaf``."""
+
+    index = LzmafIndex
+
+
+class LzmafStorage(IndexedStorage):
+    """Storage of samples that are compressed with xz one by one; any filter chain may be used."""
+
+    reader = LzmafReader
+
+
+def _index_path(path: Path, format_: str) -> Path:
+    return path.with_name(channel_files(path.name, format_)[1])

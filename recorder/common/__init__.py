@@ -1,0 +1,1 @@
+"""Helpers without any knowledge of sensors or sessions."""

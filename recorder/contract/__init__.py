@@ -1,1 +1,0 @@
-"""Interfaces and utilities that drivers and the recorder share."""

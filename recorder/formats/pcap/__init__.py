@@ -1,0 +1,1 @@
+"""Packet captures: pcap and pcapng files, and the datagrams in them."""

@@ -1,0 +1,1 @@
+"""ZIP archives with members that begin at page boundaries."""

@@ -1,0 +1,223 @@
+"""Digests of an archive's files, and the verification of an archive.
+
+The record of an archive (`recorder.session.packing_records`) has a part ``custody``, signed by the
+vehicle's key where the finalizer has access to it::
+
+    {"statement": JSON, "signature": hex or "", "public_key": hex or ""}
+
+The statement has ``kind`` (``archive``), ``archive`` and ``name``, ``files`` (``{path: {bytes,
+sha256}}`` relative to the archive's folder), ``sources``, a `describe_source`
+(`recorder.integrity.sealing`) per session, and
+``about``, the other values of the record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from recorder.common.errors import RecorderError, UsageError
+from recorder.config.settings import ARCHIVES
+from recorder.integrity.proof import Proof, Trust
+from recorder.integrity.sources import FindSource, check_source
+from recorder.integrity.vehicle_key import Signed
+from recorder.session.packing_records import PARTS, encode_record
+
+_MOST_BYTES: Final = 256 << 20  # of a record, which names each file of an archive
+_LEFTOVER: Final = re.compile(r"\.[^/]+\.part|[a-z0-9]+(\.[^/]+)?\.json\.tmp")
+_DEPTH: Final = 4  # of PARTS/PART/KIND/.NAME.part
+
+
+def digest_files(files: Iterable[Path]) -> dict[str, dict[str, Any]]:
+    """Return size and SHA-256 of all files of an archive, by path in the archive's folder; OSError.
+
+    Args:
+        files: its files and folders, in one folder.
+    """
+    return {
+        path.relative_to(top.parent).as_posix(): _digest_file(path)
+        for top in files
+        for path in (top, *top.rglob("*"))
+        if path.is_file()
+    }
+
+
+def _digest_file(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        return {"bytes": file.tell(), "sha256": sha256}
+
+
+def find_records(path: Path) -> list[Path]:
+    """Return the records at a path: of an archive, of a folder of archives, or of a root."""
+    path = path.resolve()
+    if path.suffix == ".json" and _parse_kind(path) is not None:
+        return [path]
+    kinds = [folder for folder in (path, path.parent) if folder.name in ARCHIVES]
+    for place in kinds:
+        found = [
+            record for record in _list_records(place.parent) if _parse_kind(record) == place.name
+        ]
+        named = [r for r in found if path.name in _read_record(r).get("files", ())]
+        if named or path == place:
+            return named or found
+    return [
+        *_list_records(path),
+        *(r for part in sorted(path.glob(f"{PARTS}/*/")) for r in _list_records(part)),
+    ]
+
+
+def find_unknown_files(root: Path) -> Iterator[str]:
+    """Yield a line for each file in a session's folder of archives that belongs to no record.
+
+    Files of an interrupted packing are not among them: see `find_leftovers`.
+    """
+    records = find_records(root)
+    known = {*records, *(record.with_name(_parse_kind(record) or "") for record in records)}
+    below = sorted(root.resolve().rglob("*"))
+    found = (path for path in below if path.is_symlink() or not path.is_dir())
+    for path in found:
+        if path.is_symlink():
+            yield f"{path}: is a symbolic link; the recorder makes none"
+        elif _is_leftover(path.relative_to(root.resolve())):
+            continue
+        elif known.isdisjoint((path, *path.parents)):
+            record = path.parent.with_suffix(".json")
+            if path.parent.name in ARCHIVES:
+                yield f"{record}: is missing; it would be the record of {path}"
+            else:
+                yield f"{path}: was added: no archive's record has it"
+
+
+def find_leftovers(root: Path) -> Iterator[str]:
+    """Yield a line for each folder or file that an interrupted packing left behind."""
+    top = root.resolve()
+    for path in sorted([*top.rglob(".*.part"), *top.rglob("*.json.tmp")]):
+        if _is_leftover(path.relative_to(top)) and not _is_leftover(path.parent.relative_to(top)):
+            yield f"{path}: left by packing that was cut off; the next packing replaces it"
+
+
+def _is_leftover(path: Path) -> bool:
+    """Return whether a path in a folder of archives is, or is in, a temporary file of packing."""
+    return any(_LEFTOVER.fullmatch(part) for part in path.parts[:_DEPTH])
+
+
+def _list_records(root: Path) -> list[Path]:
+    return [path for path in sorted(root.glob("*.json")) if _parse_kind(path) is not None]
+
+
+def _parse_kind(record: Path) -> str | None:
+    """Return the kind of an archive by its record's name, ``KIND.json`` or ``KIND.NAME.json``."""
+    kind = record.name.partition(".")[0]
+    is_one = (record.parent / kind).is_dir() or "files" in _read_record(record)
+    return kind if kind in ARCHIVES and is_one else None
+
+
+def _read_record(record: Path) -> dict[str, Any]:
+    try:
+        if not record.is_file() or record.stat().st_size > _MOST_BYTES:
+            return {}
+        values = json.loads(record.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def verify_archive(
+    record: Path,
+    trust: Trust,
+    find: FindSource,
+    advance: Callable[[int], None] = lambda _: None,
+    owner: str | None = None,
+) -> Proof:
+    """Verify an archive.
+
+    Args:
+        record: its record.
+        trust: the keys.
+        find: returns the proofs of its source sessions.
+        advance: called with the megabytes read.
+        owner: name of the session whose folder has the archive; None: it is elsewhere.
+    """
+    kind = _parse_kind(record) or ""
+    proof = Proof(record.parent / kind, "archive")
+    values = _read_record(record)
+    try:
+        if not values:
+            raise UsageError("it cannot be read")
+        if "custody" not in values:
+            raise UsageError("an earlier version packed it; pack it again")
+        sealed = Signed.from_record(values["custody"])
+        statement = sealed.values
+        files, sources = dict(statement["files"]), list(statement["sources"])
+        named = record.stem.partition(".")[2]
+        is_it = (statement.get("kind"), statement.get("archive")) == ("archive", kind)
+        if not is_it or (named and statement["name"] != named):
+            raise UsageError("is of another archive")
+        made_from = [str(source["session"]) for source in sources]
+        if owner is not None and made_from != [owner]:
+            raise UsageError(f"is of {', '.join(made_from)}, in the session {owner}")
+        if outside := [name for name in files if not _is_inside(name)]:
+            raise UsageError(f"names a file that is elsewhere: {outside[0]}")
+        names = {name.partition("/")[0] for name in files}
+        about = {key: value for key, value in values.items() if key != "custody"}
+        # The signature covers these values, and a record has one form: other bytes are a change.
+        if about != statement["about"] or encode_record(values) != record.read_bytes():
+            raise UsageError("it is not as it was written")
+        _check_files(proof, record, kind, files, names, advance)
+        _check_signature(proof, record, sealed, trust)
+        for source in sources:
+            check_source(proof, source, trust, find)
+    except (RecorderError, OSError, LookupError, TypeError, ValueError, AttributeError) as error:
+        text = str(error) if isinstance(error, RecorderError) else repr(error)
+        proof.faults.append(f"{record}: does not identify the archive's sources: {text}")
+    return proof
+
+
+def _check_files(
+    proof: Proof, record: Path, kind: str, files: dict[str, Any], names: set[str],
+    advance: Callable[[int], None],
+) -> None:  # fmt: skip
+    place = record.parent / kind
+    for name, expected in sorted(files.items()):
+        path = place / name
+        if path.is_symlink() or not path.is_file():
+            proof.faults.append(f"{path}: is missing")
+        elif (found := _digest_file(path)) != expected:
+            text = "is not as it was packed"
+            if found["bytes"] != expected["bytes"]:
+                text += f": {found['bytes']} bytes, not {expected['bytes']}"
+            proof.faults.append(f"{path}: {text}")
+        else:
+            advance(expected["bytes"] >> 20)
+    beside = {n for r in _list_records(record.parent) if r != record and _parse_kind(r) == kind
+              for n in _read_record(r).get("files", ())}  # fmt: skip
+    for path in sorted(p for p in place.rglob("*") if p.is_symlink() or not p.is_dir()):
+        name = path.relative_to(place).as_posix()
+        if _LEFTOVER.fullmatch(name.partition("/")[0]) and not path.is_symlink():
+            continue
+        if name not in files and (name in names or name.partition("/")[0] not in beside):
+            proof.faults.append(f"{path}: was added: the archive's record does not have it")
+    if not proof.faults:
+        proof.proven.append(f"every byte of {len(files)} files, by {record.name}")
+
+
+def _is_inside(name: str) -> bool:
+    """Return whether the name of a file leads into the archive's folder."""
+    return not name.startswith("/") and ".." not in name.split("/")
+
+
+def _check_signature(proof: Proof, record: Path, sealed: Signed, trust: Trust) -> None:
+    if not sealed.signature:
+        text = f"{record.name} is not signed: it was packed where the vehicle's key is not, or the "
+        text += "signature was removed; anyone with write access can change the archive"
+        (proof.faults if trust.fingerprints else proof.unproven).append(text)
+    elif (why := trust.find_fault(sealed)) is not None:
+        proof.faults.append(f"{record}: the signature: {why}")
+    else:
+        proof.signed = True
+        proof.proven.append(f"packed on the vehicle: signed by {trust.describe(sealed)}")

@@ -1,7 +1,0 @@
-"""Foxglove WebSocket server: the streams for Foxglove and Lichtblick.
-
-`protocol` has the messages of the protocol, `catalog` all channels; `endpoint` is mounted in the
-server, `connection` is one viewer.
-"""
-
-from recorder.live.foxglove.endpoint import Foxglove as Foxglove

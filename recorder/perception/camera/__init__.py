@@ -1,0 +1,1 @@
+"""Camera pictures: decoded, demosaiced and scaled."""

@@ -1,0 +1,118 @@
+"""Lidar odometry with kiss-icp (the extra ``odometry``), used only on request.
+
+Odometry estimates the trajectory from the sweeps alone.  The estimate drifts; it does not measure
+the vehicle's position.  Its world frame is the rig's frame at the end of the first sweep.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+from array import array
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from recorder.common.errors import UsageError
+from recorder.common.extras import need_extra
+from recorder.perception.frames import mean_period_ns, sweep_times
+from recorder.perception.geometry import Floats, apply, invert
+from recorder.perception.lidar.lidar import OusterOptics
+from recorder.perception.poses import Block
+from recorder.session.reader import lidar_range_mm
+from recorder.session.stream import Stream
+
+_NEAREST_M, _FARTHEST_M = 1.0, 100.0
+_GROUND_M = 0.25
+
+
+def require_odometry() -> None:
+    """Raise a UsageError that names the extra if kiss-icp is not installed."""
+    if importlib.util.find_spec("kiss_icp") is None:
+        raise UsageError(f"lidar odometry {need_extra('odometry')}: no kiss-icp")
+
+
+class LidarOdometry:
+    """A trajectory from a lidar's sweeps.
+
+    Poses are kept in memory: 136 bytes a sweep.
+
+    Args:
+        stream: the lidar's stream.
+        optics: the lidar's beams.
+        mounting: ``T_lidar_rig``, f8 [4, 4].
+        advance: called with 1 for each sweep.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        optics: OusterOptics,
+        mounting: Floats,
+        advance: Callable[[float], None] = lambda _: None,
+    ) -> None:
+        self.name = stream.name
+        self._stream, self._optics, self._mounting = stream, optics, mounting
+        self._advance = advance
+        self._version = ""
+
+    def blocks(self) -> Iterator[Block]:
+        require_odometry()
+        odometry = self._create_odometry()
+        period_ns = mean_period_ns(self._stream, self._optics.frequency_hz)
+        to_lidar = invert(self._mounting)
+        times, poses = array("q"), []
+        for index in range(len(self._stream)):
+            end_ns = int(self._stream.times(index, index + 1)[0])
+            points, share = self._select_points(index, end_ns, period_ns)
+            odometry.register_frame(points, share)
+            if times and end_ns <= times[-1]:
+                continue
+            times.append(end_ns)
+            poses.append(self._mounting @ np.asarray(odometry.last_pose, np.float64) @ to_lidar)
+            self._advance(1)
+        yield np.array(times, np.int64), np.stack(poses)
+
+    def _select_points(self, index: int, end_ns: int, period_ns: int) -> tuple[Floats, Floats]:
+        """Return points f8 [n, 3] of the first return, and their times as shares of a sweep.
+
+        A share is between 0 and 1.
+        """
+        ranges = lidar_range_mm(self._stream, index)
+        rays = self._optics.rays([ranges], [np.zeros(ranges.shape, np.uint8)])
+        t_col = None
+        if "t_col" in self._stream.meta:
+            t_col = self._stream.sample(index, ["t_col"])["t_col"]
+        sweep = sweep_times(t_col, self._optics.columns, end_ns, period_ns)
+        distance = rays.distance_m[0]
+        hit = (distance > _NEAREST_M) & (distance < _FARTHEST_M)
+        points = rays.direction.astype(np.float64) * distance[:, None]
+        if not np.array_equal(self._mounting, np.eye(4)):
+            # A sweep's rings on flat ground do not move with the rig.
+            with np.errstate(invalid="ignore"):
+                hit &= apply(self._mounting, points)[:, 2] > _GROUND_M
+        points = points[hit]
+        span = max(1, end_ns - sweep.start_ns)
+        share = (sweep.columns_ns - sweep.start_ns) / span
+        return points, np.tile(share, self._optics.beams)[hit]
+
+    def _create_odometry(self) -> Any:
+        load_config = importlib.import_module("kiss_icp.config").load_config
+        kiss_icp = importlib.import_module("kiss_icp.kiss_icp")
+        self._version = importlib.metadata.version("kiss-icp")
+        config = load_config(None)
+        config.data.max_range, config.data.min_range = _FARTHEST_M, _NEAREST_M
+        config.data.deskew = True
+        if config.mapping.voxel_size is None:
+            config.mapping.voxel_size = _FARTHEST_M / 100
+        return kiss_icp.KissICP(config)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "source": f"lidar odometry of {self.name}",
+            "measured": False,
+            "note": "estimated from the lidar's sweeps by odometry; drifts",
+            "method": f"kiss-icp {self._version}".strip(),
+        }

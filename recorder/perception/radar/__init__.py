@@ -1,0 +1,1 @@
+"""Radar cubes: spectra, detections, maps and calibration."""

@@ -1,0 +1,291 @@
+"""Checks of the disk and the machine before a recording."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import shutil
+import socket
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from recorder.codecs.streams import StreamSpec
+from recorder.common.extras import need_extra
+from recorder.config.settings import (
+    LiveSettings,
+    RingSettings,
+    SensorEntry,
+    StorageSettings,
+    is_loopback,
+)
+from recorder.recording.host.disk import (
+    MEASURED_S,
+    DiskSpeed,
+    FileSystem,
+    file_system,
+    measure,
+    nearest,
+)
+from recorder.recording.host.disk_encryption import find_unencrypted
+from recorder.recording.host.kernel import device_problem, receive_buffer_warning
+
+START_S = 120.0
+"""Recording time for which a disk must have room above its minimum when a recording begins, s."""
+_IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
+_HEADROOM = 2.0
+"""Recommended ratio of the disk's write rate to the rig's expected data rate."""
+
+LIVE_MODULES = ("foxglove", "starlette", "uvicorn", "websockets")
+"""Modules that the extra ``live`` installs."""
+
+
+@dataclass(frozen=True, slots=True)
+class RootReport:
+    """State of the folder in which sessions are created.
+
+    Attributes:
+        root: the folder, absolute.
+        exists: whether the folder exists; without a problem, a missing folder can be created.
+        free_bytes: free space of its file system, for this user; None if unknown.
+        floor_bytes: ``storage.min_free_gb`` in bytes.
+        problem: why nothing can be recorded there, one line; None if recording is possible.
+    """
+
+    root: Path
+    exists: bool
+    free_bytes: int | None
+    floor_bytes: int
+    problem: str | None = None
+
+
+def check_root(root: Path, storage: StorageSettings) -> RootReport:
+    """Check that a session can be recorded below `root`; leave no file behind.
+
+    A missing folder is accepted if it can be created: its nearest existing parent takes a file.
+    """
+    floor = storage.min_free_bytes
+    exists, free = False, None
+
+    def report(problem: str | None) -> RootReport:
+        return RootReport(root, exists, free, floor, problem)
+
+    try:
+        exists = root.exists()
+        place = nearest(root)
+        if not place.is_dir():
+            return report(f"{place} is not a folder")
+        if (problem := mount_problem(root, storage)) is not None:
+            return report(problem)
+        free = shutil.disk_usage(place).free
+        # Asking for permissions is not enough: only writing shows a read-only mount to root.
+        with tempfile.TemporaryFile(dir=place) as file:
+            file.write(b"\0")
+            file.flush()
+    except OSError as error:
+        return report(f"{root} cannot be written to: {error.strerror}")
+    if free < floor:
+        return report(
+            f"{root} has {free / 1e9:.1f} GB free, less than storage.min_free_gb ({floor / 1e9:g})"
+        )
+    return report(None)
+
+
+def room_problem(root: Path, storage: StorageSettings, bytes_per_s: float) -> str | None:
+    """Return why a disk is too full to begin a recording; None if it is not.
+
+    A recording ends with room for a minute above ``storage.min_free_gb``.  A recording that began
+    with only that room would end at once, and so would the next one.
+
+    Args:
+        root: folder of sessions.
+        storage: storage settings of the config.
+        bytes_per_s: data rate of the sensors.
+
+    Raises:
+        OSError: the free space cannot be read.
+    """
+    free = shutil.disk_usage(nearest(root)).free
+    needed = storage.min_free_bytes + bytes_per_s * START_S
+    if free >= needed:
+        return None
+    return (
+        f"{root} has {free / 1e9:.2f} GB free; a recording begins with "
+        f"{needed / 1e9:.2f} GB: storage.min_free_gb, and {START_S / 60:g} minutes of "
+        f"{bytes_per_s / 1e6:.1f} MB/s; delete or move sessions, or set retention.gb"
+    )
+
+
+def mount_problem(root: Path, storage: StorageSettings) -> str | None:
+    """Return why a root's disk does not meet the ``storage`` settings; None if it does.
+
+    With ``require_mount`` the root must be on a mounted disk of its own: without a mount, a path
+    lies on the system disk, or in memory as below /run.  With ``require_encrypted`` the disk must
+    be encrypted.
+
+    Raises:
+        OSError: the path cannot be read.
+    """
+    if not storage.require_mount:
+        return encryption_problem(root, storage)
+    place = nearest(root)
+    system = file_system(place)
+    in_memory = system is not None and system.kind in _IN_MEMORY
+    place = place.resolve()
+    mount_point = next(folder for folder in (place, *place.parents) if folder.is_mount())
+    if mount_point != Path("/") and not in_memory:
+        return encryption_problem(root, storage)
+    return f"{root} is on no mounted volume, and storage.require_mount is set"
+
+
+def encryption_problem(folder: Path, storage: StorageSettings) -> str | None:
+    """Return why a folder violates ``storage.require_encrypted``; None if it does not.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    if not storage.require_encrypted or (why := find_unencrypted(folder)) is None:
+        return None
+    return f"{folder} {why}, and storage.require_encrypted is set"
+
+
+def ring_problem(ring: RingSettings | None, storage: StorageSettings) -> str | None:
+    """Return why a ring in memory may reach a disk unencrypted; None if it cannot."""
+    if ring is None or ring.ram_folder is None:
+        return None
+    try:
+        return encryption_problem(ring.ram_folder, storage)
+    except OSError as error:
+        return f"{ring.ram_folder} cannot be read: {error.strerror}"
+
+
+@dataclass(frozen=True, slots=True)
+class DiskReport:
+    """File system and write speed of the disk under a root.
+
+    Attributes:
+        system: the file system; None if it is unknown.
+        speed: the measured speed; None if nothing could be written.
+    """
+
+    system: FileSystem | None
+    speed: DiskSpeed | None
+
+
+def examine_disk(report: RootReport, seconds: float = MEASURED_S) -> DiskReport:
+    """Identify the file system of a root, and measure the disk unless the root has a problem."""
+    speed = measure(nearest(report.root), seconds) if report.problem is None else None
+    return DiskReport(file_system(report.root), speed)
+
+
+def disk_findings(
+    disk: DiskReport, storage: StorageSettings, rate: float
+) -> tuple[list[str], list[str]]:
+    """Return the problems and warnings of a disk, for a rig with `rate` bytes per second."""
+    problems, warnings = [], []
+    if disk.system is not None and disk.system.warning is not None:
+        warnings.append(f"{disk.system.mount_point} is {disk.system.kind}, {disk.system.warning}")
+    if disk.speed is not None and rate > 0:
+        shown = f"the disk takes {disk.speed.bytes_per_second / 1e6:.0f} MB/s"
+        if disk.speed.bytes_per_second < rate:
+            problems.append(f"{shown}, the sensors give {rate / 1e6:.0f}")
+        elif disk.speed.bytes_per_second < _HEADROOM * rate:
+            warnings.append(f"{shown}, less than twice what the sensors give ({rate / 1e6:.0f})")
+        waiting = rate * (disk.speed.sync_p99_s + 2 * storage.sync_interval_ms / 1e3)
+        if waiting > storage.buffer_bytes:
+            warnings.append(
+                f"syncs take up to {disk.speed.sync_p99_s:.2f} s: {waiting / 1e6:.0f} MB would "
+                f"wait, storage.buffer_mb is {storage.buffer_mb:g}"
+            )
+    return problems, warnings
+
+
+def sensor_findings(entry: SensorEntry, streams: tuple[StreamSpec, ...]) -> list[tuple[str, str]]:
+    """Return problems of a sensor's entry that opening its source does not show: (key, text)."""
+    found = []
+    if (problem := device_problem(entry.scheme, entry.address)) is not None:
+        found.append(("source", problem))
+    rates = [spec.rate_hz for spec in streams if spec.name == entry.name and spec.rate_hz]
+    if entry.min_rate is not None and rates and entry.min_rate > rates[0]:
+        found.append(
+            ("min_rate", f"{entry.min_rate:g} Hz, but the source gives {rates[0]:g} Hz at best")
+        )
+    return found
+
+
+def machine_warnings(sensors: Sequence[SensorEntry]) -> list[str]:
+    """Return warnings about settings of the machine that may lose samples."""
+    warning = receive_buffer_warning({entry.scheme for entry in sensors})
+    return [] if warning is None else [warning]
+
+
+def extra_problem() -> str | None:
+    """Return which modules of the extra ``live`` are missing; None if all are installed."""
+    missing = [name for name in LIVE_MODULES if importlib.util.find_spec(name) is None]
+    if not missing:
+        return None
+    return f"{need_extra('live')}: no {', '.join(missing)}"
+
+
+@dataclass(frozen=True, slots=True)
+class LiveReport:
+    """State of the extra, the port and the certificate of the live process.
+
+    Attributes:
+        missing: which modules of the extra are missing; None if all are installed.
+        taken: why the live process cannot listen; None if it can.
+        certificate: why the TLS files cannot be loaded; None if they can, or none are configured.
+        unencrypted: whether the token crosses the network unencrypted.
+    """
+
+    missing: str | None
+    taken: str | None
+    certificate: str | None
+    unencrypted: bool
+
+    @property
+    def warnings(self) -> list[str]:
+        """Conditions that keep viewers out or are unsafe; they do not affect the recording."""
+        found = []
+        if self.missing is not None:
+            found.append(f"live: {self.missing}")
+        if self.taken is not None:
+            found.append(f"live.port: {self.taken}")
+        if self.unencrypted:
+            found.append("live.bind: without live.certificate the token is not encrypted")
+        return found
+
+
+def examine_live(live: LiveSettings) -> LiveReport:
+    """Check the extra, the port and the certificate of the live process."""
+    unencrypted = live.certificate is None and not is_loopback(live.bind)
+    return LiveReport(extra_problem(), _port_problem(live), _certificate_problem(live), unencrypted)
+
+
+def _port_problem(live: LiveSettings) -> str | None:
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(
+            live.bind, live.port, type=socket.SOCK_STREAM
+        )[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            probe.listen()
+    except OSError as error:
+        used = " (by a daemon that runs?)" if error.errno == errno.EADDRINUSE else ""
+        return f"cannot listen on {live.bind} port {live.port}: {error.strerror}{used}"
+    return None
+
+
+def _certificate_problem(live: LiveSettings) -> str | None:
+    if live.certificate is None or live.key is None:
+        return None
+    import ssl  # imported late: the daemon does not need it
+
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(live.certificate, live.key, password="")  # no prompt
+    except OSError as error:
+        return f"cannot be loaded with live.key: {error.strerror or error}"
+    return None

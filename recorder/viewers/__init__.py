@@ -1,0 +1,1 @@
+"""What people look at: the dashboard, the Foxglove server and the reports."""

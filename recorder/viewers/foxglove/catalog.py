@@ -1,0 +1,140 @@
+"""Catalog of the server's channels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from recorder.codecs.streams import StreamSpec
+from recorder.common.errors import FormatError
+from recorder.perception.calibration import Calibration
+from recorder.perception.foxglove.channels import Encoded, SampleChannel
+from recorder.perception.foxglove.pictures import calibration_of
+from recorder.perception.foxglove.schema import Schema, message_encoding
+from recorder.perception.foxglove.series import json_channels
+from recorder.perception.foxglove.streams import stream_channels
+from recorder.perception.frames import kind_of
+from recorder.viewers.foxglove.protocol import Advertised
+
+EncodeTime = Callable[[int], Encoded]
+"""Function that encodes the messages due at a time, epoch ns; called in a thread, for one viewer.
+"""
+
+STATIC_NS: Final = 1_000_000_000
+"""Interval at which static messages are sent again."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedChannel:
+    """A channel whose messages depend on the time alone.
+
+    Attributes:
+        topic, schema: name and schema of the messages.
+        timed: makes the source for one viewer.
+    """
+
+    topic: str
+    schema: Schema
+    timed: Callable[[], EncodeTime]
+
+
+@dataclass(frozen=True, slots=True)
+class LogChannel:
+    """A channel of the events, as the daemon reports them."""
+
+    topic: str
+    schema: Schema
+
+
+Channel = SampleChannel | TimedChannel | LogChannel
+
+
+def repeat(make: Callable[[int], bytes]) -> Callable[[], EncodeTime]:
+    """Return a timed source of one message of which only the stamp changes."""
+
+    def start() -> EncodeTime:
+        last: int | None = None
+
+        def due(t_ns: int) -> Encoded:
+            nonlocal last
+            if last is not None and 0 <= t_ns - last < STATIC_NS:
+                return []
+            last = t_ns
+            return [(t_ns, [make(t_ns)])]
+
+        return due
+
+    return start
+
+
+class Catalog:
+    """Offered channels, and the ids of their advertisements.
+
+    ::
+
+        catalog = Catalog(calibration, [log_channel()])
+        channels = catalog.channels(hub.specs)     # {Advertised: Channel}
+        catalog.problems                           # the reason for each channel that is not offered
+
+    Args:
+        calibration: the rig's calibration.
+        others: channels that belong to no stream.
+
+    Attributes:
+        problems: by stream, why a channel of it is not offered.
+    """
+
+    def __init__(self, calibration: Calibration, others: Sequence[Channel]) -> None:
+        self.problems: dict[str, str] = {}
+        self._calibration = calibration
+        self._others = tuple(others)
+        self._of_stream: dict[str, tuple[StreamSpec, list[Channel]]] = {}
+        # A number stays with its topic, encoding and schema for good.
+        self._numbers: dict[tuple[str, str, Schema], int] = {}
+
+    def channels(self, specs: Mapping[str, StreamSpec]) -> dict[int, tuple[Advertised, Channel]]:
+        """Return the channels of these streams and the other channels, by number."""
+        for name in self._of_stream.keys() - specs.keys():
+            del self._of_stream[name]
+            self.problems.pop(name, None)
+        for name, spec in specs.items():
+            known = self._of_stream.get(name)
+            if known is None or known[0] != spec:
+                self._of_stream[name] = spec, self._make_channels(spec)
+        found = [*self._others]
+        for _, channels in self._of_stream.values():
+            found += channels
+        return {
+            advertised.id: (advertised, channel)
+            for channel in found
+            for advertised in (self._advertise(channel),)
+        }
+
+    def _make_channels(self, spec: StreamSpec) -> list[Channel]:
+        self.problems.pop(spec.name, None)
+        try:
+            return offered_channels(spec, self._calibration)
+        except FormatError as error:
+            self.problems[spec.name] = str(error)
+            return [*json_channels(spec)]
+
+    def _advertise(self, channel: Channel) -> Advertised:
+        key = (channel.topic, message_encoding(channel.schema), channel.schema)
+        number = self._numbers.setdefault(key, len(self._numbers) + 1)
+        return Advertised(number, *key)
+
+
+def offered_channels(spec: StreamSpec, calibration: Calibration) -> list[Channel]:
+    """Return the channels of a stream, and the calibration of a camera.
+
+    Raises:
+        FormatError: a file of the stream is wrong.
+    """
+    channels: list[Channel] = [*stream_channels(spec)]
+    if kind_of(spec) == "camera":
+        known = calibration_of(spec, calibration.of(spec.name))
+        if known is not None:
+            topic, schema, encode = known
+            channels.append(TimedChannel(topic, schema, repeat(encode)))
+    return channels

@@ -1,0 +1,163 @@
+"""Section on lidars: sweeps from above, and a range image."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.common.errors import FormatError
+from recorder.perception.calibration import Calibration
+from recorder.perception.frames import kind_of
+from recorder.perception.geometry import apply
+from recorder.perception.lidar.lidar import OusterOptics, pixel_shifts
+from recorder.perception.lidar.sweeps import SweepGrid
+from recorder.session.playback import recorded_spec
+from recorder.session.reader import lidar_range_mm
+from recorder.session.stream import Stream
+from recorder.viewers.report.calibrations import session_calibration
+from recorder.viewers.report.drawing import moment_text
+from recorder.viewers.report.markup import Content, Html, element
+from recorder.viewers.report.page import section
+from recorder.viewers.report.rasters import BACKGROUND, Picture, apply_colours, shrink_picture
+from recorder.viewers.report.report_context import ReportContext
+from recorder.viewers.report.session_scan import READ_ERRORS
+
+MOMENTS = 4
+IMAGES = MOMENTS + 1
+_PIXELS: Final = 480
+_EXTENTS_M = (2, 5, 10, 15, 20, 30, 50, 75, 100, 150, 200, 300)
+_SHARE = 92  # percent of the points are inside of the picture
+_MOST_STREAMS = 8
+
+
+def lidar_streams(material: ReportContext) -> list[Stream]:
+    """Return the streams whose sweeps are shown."""
+    return [s for s in material.streams if kind_of(s) == "lidar"][:_MOST_STREAMS]
+
+
+def lidars_section(material: ReportContext) -> Html | None:
+    """Make the section on each lidar at a few moments."""
+    streams = lidar_streams(material)
+    if not streams:
+        return None
+    calibration = session_calibration(material.session)
+    return section(
+        "Lidars", [_draw_sweeps(material, s, calibration) for s in streams], id_="lidars"
+    )
+
+
+def _draw_sweeps(material: ReportContext, stream: Stream, calibration: Calibration) -> Html:
+    title = element("h3", stream.name)
+    try:
+        grid = sweep_grid(stream)
+        pose = calibration.of(stream.name).pose
+    except READ_ERRORS as error:
+        return element("div", title, material.fail(stream.name, error))
+    shown: list[Content] = []
+    image: Content = None
+    for index in material.moments(stream, MOMENTS):
+        try:
+            ranges = grid.cut(lidar_range_mm(stream, index))
+            time = moment_text(material.since_start_s(stream, index))
+            points = compute_points(grid, ranges, pose)
+            shown.append(_draw_sweep(material, points, f"{stream.name} at {time}", time))
+            if image is None:
+                image = _draw_range_image(material, ranges, time)
+        except READ_ERRORS as error:
+            shown.append(material.fail(f"{stream.name}, sweep {index}", error))
+    frame = "the rig's frame" if pose is not None else "the sensor's frame"
+    about = f"from above, forward is up, in {frame}; brighter is higher"
+    return element("div", title, element("p", about, class_="muted"),
+                   element("div", shown, class_="film large"), image)  # fmt: skip
+
+
+def sweep_grid(stream: Stream) -> SweepGrid:
+    """Return the rays of a lidar's sweeps; raise FormatError if its metadata cannot be used."""
+    spec = recorded_spec(stream)
+    where = str(stream.path / "lidar.json")
+    text = spec.files.get("lidar.json")
+    if text is None:
+        raise FormatError(f"{where}: is missing; without it sweeps have no directions")
+    optics = OusterOptics.of_metadata(text, where)
+    shape = tuple(stream.meta["rng"]["shape"])
+    if shape != (optics.beams, optics.columns):
+        raise FormatError(
+            f"{where}: has {optics.beams} beams and {optics.columns} columns, the channel rng "
+            f"has {list(shape)}"
+        )
+    return SweepGrid(optics, pixel_shifts(text, optics, where))
+
+
+def compute_points(
+    grid: SweepGrid, ranges: npt.NDArray[np.uint32], pose: npt.NDArray[np.float64] | None
+) -> npt.NDArray[np.float32]:
+    """Return the points f4 [n, 3] of the returns, m, in the rig's frame where the pose is known."""
+    flat = ranges.reshape(-1)
+    hit = flat > 0
+    points = grid.origin[hit] + grid.direction[hit] * (flat[hit, None] * np.float32(1e-3))
+    return points if pose is None else apply(pose, points).astype(np.float32)
+
+
+def draw_from_above(points: npt.NDArray[np.float32]) -> tuple[Picture, float]:
+    """Draw points f4 [n, 3] from above: x is up, y is left; the highest point of a pixel is shown.
+
+    Returns:
+        The picture, and the metres from its middle to an edge.
+    """
+    away = np.hypot(points[:, 0], points[:, 1])
+    wanted = float(np.percentile(away, _SHARE)) if len(away) else 10.0
+    extent_m = next((m for m in _EXTENTS_M if m >= wanted), _EXTENTS_M[-1])
+    picture: Picture = np.full((_PIXELS, _PIXELS, 3), BACKGROUND, np.uint8)
+    scale = _PIXELS / 2 / extent_m
+    rows = np.rint(_PIXELS / 2 - points[:, 0] * scale).astype(np.int64)
+    columns = np.rint(_PIXELS / 2 - points[:, 1] * scale).astype(np.int64)
+    inside = (rows >= 0) & (rows < _PIXELS) & (columns >= 0) & (columns < _PIXELS)
+    if inside.any():
+        height = points[inside, 2]
+        low, high = (float(value) for value in np.percentile(height, (5, 95)))
+        order = np.argsort(height, kind="stable")
+        # The darkest quarter of the colours is hard to see on the background.
+        shades = apply_colours(height, low - (high - low) / 3, high)
+        picture[rows[inside][order], columns[inside][order]] = shades[order]
+    return picture, extent_m
+
+
+def _draw_sweep(
+    material: ReportContext, points: npt.NDArray[np.float32], text: str, time: str
+) -> Html:
+    picture, extent_m = draw_from_above(points)
+    middle = _PIXELS / 2
+    rings: list[Content] = []
+    for part in (0.5, 1.0):
+        radius = middle * part
+        rings.append(element("circle", cx=middle, cy=middle, r=radius - 1, class_="ring"))
+        metres = f"{extent_m * part:g} m"
+        rings.append(element("text", metres, x=middle + 4, y=middle - radius + 18))
+    address = material.picture(picture)
+    image = element("image", href=address, width=_PIXELS, height=_PIXELS)
+    label = f"{text}, from above, {extent_m} m to each side"
+    shown = element(
+        "svg", image, rings, viewBox=f"0 0 {_PIXELS} {_PIXELS}", class_="sweep", role="img",
+        aria_label=label,
+    )  # fmt: skip
+    return element("figure", shown, element("figcaption", f"{time}, {len(points)} points"))
+
+
+def _draw_range_image(material: ReportContext, ranges: npt.NDArray[np.uint32], time: str) -> Html:
+    """Draw the sweep as a range image; brightness is the logarithm of the range."""
+    hit = ranges > 0
+    metres = np.where(hit, ranges, 1) * 1e-3
+    low, high = (0.5, 50.0)
+    if hit.any():
+        low, high = (float(v) for v in np.percentile(metres[hit], (1, 99)))
+    shades = apply_colours(-np.log(metres), -np.log(max(high, low * 1.01)), -np.log(low))
+    shades[~hit] = BACKGROUND
+    picture = shrink_picture(shades, 1024)
+    shown = element("img", src=material.picture(picture), class_="raster", alt="range image",
+                    width=picture.shape[1], height=picture.shape[0])  # fmt: skip
+    text = (
+        f"range image at {time}: bright is {low:.1f} m, dark is {high:.0f} m, black has no return"
+    )
+    return element("figure", shown, element("figcaption", text))

@@ -1,0 +1,3 @@
+from tests.config.configs import rig
+
+__all__ = ["rig"]

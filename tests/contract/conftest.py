@@ -1,3 +1,0 @@
-from tests.contract.configs import rig
-
-__all__ = ["rig"]

@@ -1,0 +1,206 @@
+"""The emulated CAN bus, and what the driver records of it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drivers.can.driver import CanDriver
+from drivers.can.emulator import CanEmulator
+from drivers.can.frames import FD, Frame, pack_frame
+from drivers.can.model import DATABASE, SimulatedBus
+from drivers.kit.driver import Lost, Sample
+from drivers.kit.emulator_faults import Fault
+from drivers.sim.emulated_rig import make_emulator
+from recorder.common.errors import DeviceError, SourceError
+from recorder.config.options import check_options
+from recorder.config.settings import SensorEntry
+from tests.drivers.can.rig import (
+    column,
+    driver_for,
+    frames,
+    kernel_with_can,
+    message,
+    read_frames,
+    times,
+    write_log,
+)
+from tests.drivers.reading import receiving, steps_of
+from tests.support.devices import opened
+
+S = 1_000_000_000
+
+
+def emulator_for(
+    scheme: str, address: str, faults: Sequence[Fault] = (), loop: bool = False, **options: Any
+) -> CanEmulator:
+    checked = check_options(CanDriver.options, options)
+    entry = SensorEntry("bus", "can", scheme, address, checked, loop=loop)
+    made = make_emulator(entry, faults, seed=3)
+    assert isinstance(made, CanEmulator)
+    return made
+
+
+def structure(k: int) -> bytes:
+    return pack_frame(Frame(0, 0x100, bytes([k])))
+
+
+def log(path: Path, steps_ms: Sequence[int]) -> Path:
+    sent = [
+        message(0, timestamp=1000 + ms / 1000, data=bytes([k])) for k, ms in enumerate(steps_ms)
+    ]
+    return write_log(path, sent)
+
+
+def test_a_log_is_sent_with_its_timing(tmp_path: Path) -> None:
+    emulator = emulator_for("file", str(log(tmp_path / "a.log", [0, 3, 3, 250, 1000])))
+    with receiving(emulator) as made:
+        got = steps_of(emulator, made, 3000)
+    assert got == [(500 + ms, structure(k)) for k, ms in enumerate([0, 3, 3, 250, 1000])]
+    assert emulator.finished
+
+
+def test_a_loop_sends_again(tmp_path: Path) -> None:
+    emulator = emulator_for("file", str(log(tmp_path / "a.log", [0, 50])), loop=True)
+    with receiving(emulator) as made:
+        got = steps_of(emulator, made, 800)
+    assert got == [(500, structure(0)), (550, structure(1)), (650, structure(0)),
+                   (700, structure(1)), (800, structure(0))]  # fmt: skip
+    assert not emulator.finished
+
+
+def test_one_channel_is_chosen(tmp_path: Path) -> None:
+    sent = [message(k, channel=k % 2, data=bytes([k])) for k in range(6)]
+    path = write_log(tmp_path / "a.asc", sent)
+    emulator = emulator_for("file", str(path), channel="2")
+    with receiving(emulator) as made:
+        assert [data for _, data in steps_of(emulator, made, 3000)] == [
+            structure(k) for k in (1, 3, 5)
+        ]
+
+
+def test_faults_of_packets_and_of_the_device(tmp_path: Path) -> None:
+    path = log(tmp_path / "a.log", list(range(0, 1000, 10)))
+    faults = [
+        Fault("loss", 0.1, count=5),
+        Fault("duplicate", 0.2, count=3),
+        Fault("stall", 0.5, 0.2),
+    ]
+    emulator = emulator_for("file", str(path), faults)
+    with receiving(emulator) as made:
+        got = [data[8] for _, data in steps_of(emulator, made, 3000)]
+    assert emulator.injected == {"loss": 5, "duplicate": 3, "stall": 20}
+    expected = [k for k in range(100) if not 10 <= k < 15 and not 50 <= k < 70]
+    assert sorted(set(got)) == expected and len(got) == len(expected) + 3
+
+
+@pytest.mark.parametrize(
+    ("scheme", "address", "options", "text"),
+    [
+        ("file", "gone.log", {}, "gone.log: No such file"),
+        ("file", __file__, {}, "is no log of a kind that is read"),
+        ("session", "x", {}, "is no source that can be emulated"),
+        ("sim", "", {"to": "no where"}, "to: 'no where' is not of the form can:INTERFACE"),
+    ],
+)
+def test_what_cannot_be_sent_is_named(
+    scheme: str, address: str, options: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(SourceError, match=text):
+        emulator_for(scheme, address, **options).start()
+
+
+def test_a_machine_without_can_is_named() -> None:
+    try:
+        socket.socket(socket.AF_CAN, socket.SOCK_RAW, socket.CAN_RAW).close()
+    except OSError:
+        with pytest.raises(DeviceError, match=r"no CAN socket: .*this kernel has no CAN"):
+            emulator_for("sim", "", to="vcan0").start()
+    else:
+        pytest.skip("this kernel has CAN")
+
+
+def test_an_interface_is_sent_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in of AF_CAN; an interface makes its error messages itself."""
+    path = tmp_path / "a.log"
+    path.write_text("(1.0) can0 100#05\n(1.1) can0 20000040#0000000000000000\n(1.2) can0 100#06\n")
+    folder = tmp_path / "net"
+    folder.mkdir()
+    with kernel_with_can(folder, monkeypatch) as kernel:
+        emulator = emulator_for("file", str(path), to="can0")
+        assert emulator.start().source == "can:can0"
+        sent: list[bytes] = []
+        monkeypatch.setattr(emulator, "_put", sent.append)
+        for k in range(4):
+            emulator.step(k * S)
+        emulator.stop()
+        assert kernel.bound == ["can0"] and (101, 5, 1) in kernel.options
+    assert sent == [structure(5), structure(6)]
+
+
+def test_the_driver_records_what_is_sent() -> None:
+    emulator = emulator_for("sim", "", fd=True, signals=["VehicleMotion.*"])
+    started = emulator.start()
+    assert started.options["rate"] == 360.0 and started.options["dbc"] == str(DATABASE)
+    address = started.source.removeprefix("can:")
+    try:
+        driver = driver_for("can", address, timeout_s=0, **started.options)
+        with opened(driver):
+            emulator.step(0)
+            emulator.step(S)
+            items = read_frames(driver, 170)
+            while (item := driver.read()) is not None:
+                items.append(item)
+    finally:
+        emulator.stop()
+    bus = SimulatedBus({"rate": None, "fd": True, "seed": 0, "scene": "drive"})
+    want = bus.frames(0, S // 2 + 1)
+    got = frames(items)
+    assert [row[0] for row in got] == want.id.tolist()[: len(got)]
+    assert [row[3] for row in got] == [row.tobytes() for row in want.data][: len(got)]
+    assert {row[2] for row in got} == {0, FD | 1}
+    assert len(column(items, "speed", "bus_vehicle_motion")) >= 40
+    assert (np.diff(times(items)) >= 0).all()
+
+
+def test_it_sends_also_while_nobody_listens() -> None:
+    """Loopback refuses the next frame after one to a port at which nobody listens."""
+    emulator = emulator_for("sim", "", rate=2000)
+    emulator.start()
+    for k in range(4):
+        emulator.step(k * S // 2)
+    emulator.stop()
+
+
+def test_damaged_structures_are_counted() -> None:
+    """As many are recorded and lost as were sent."""
+    faults = [Fault("corrupt", rate=0.2)]
+    emulator = emulator_for("sim", "", faults, rate=2000)
+    address = emulator.start().source.removeprefix("can:")
+    items: list[Any] = []
+    with opened(driver_for("can", address, timeout_s=0)) as driver:
+        emulator.step(0)
+        emulator.step(S)
+        emulator.stop()
+        quiet = 0
+        while quiet < 2:  # at most 0.2 s each
+            item = driver.read()
+            quiet = quiet + 1 if item is None else 0
+            items += [] if item is None else [item]
+    lost = sum(i.count or 0 for i in items if isinstance(i, Lost))
+    sent = int(
+        np.count_nonzero(
+            SimulatedBus({"rate": 2000, "fd": False, "seed": 0, "scene": "drive"}).times(
+                0, S // 2 + 1
+            )[0]
+            >= 0
+        )
+    )
+    recorded = sum(i.count for i in items if isinstance(i, Sample))
+    assert emulator.injected["corrupt"] > 100
+    assert recorded + lost == sent

@@ -1,0 +1,473 @@
+"""The Ouster driver on an emulated device, over loopback."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ouster.sdk import core
+
+from drivers.kit.driver import Item, Lost, Sample, State
+from drivers.kit.emulator_faults import Fault
+from drivers.ouster.emulator import OusterEmulator
+from drivers.ouster.frames import Assembly
+from recorder.common.errors import ConfigError, DeviceError, SourceError
+from recorder.formats.pcap.datagrams import read_datagrams
+from tests.drivers.ouster.ouster_device import (
+    emulator_for,
+    imu_missing,
+    inject,
+    live_driver,
+    packets_missing,
+    reported,
+    running,
+    sweeps,
+    until,
+    write_metadata,
+)
+from tests.drivers.ouster.rig import (
+    COLUMNS,
+    PACKETS,
+    SERIAL,
+    capture,
+    check_items,
+    driver_for,
+    flat,
+    lidar_packets,
+    make_frame,
+    make_info,
+    play,
+    samples,
+    write,
+)
+from tests.support.devices import open_again, read_until
+from tests.support.waiting import wait_until
+
+FAST = 5  # times as fast as time goes
+OS0 = ("OS-0-32-U1_v2.2.0_1024x10.pcap", "OS-0-32-U1_v2.2.0_1024x10.json")
+
+
+def record(emulator: OusterEmulator, enough: Any, speed: int = FAST, **options: Any) -> list[Item]:
+    with running(emulator, speed) as address:
+        driver = live_driver(address, **options)
+        specs = open_again(driver)
+        try:
+            items = read_until(driver, enough)
+        finally:
+            driver.close()
+    check_items(specs, items)
+    # At such a speed the device's clock runs away from the host's.
+    return [i for i in items if not (isinstance(i, State) and "device_clock_step_ns" in i.values)]
+
+
+def columns_told(items: list[Item]) -> int:
+    return sum(i.values.get("columns_missing", 0) for i in items if isinstance(i, State))
+
+
+def incomplete_of(items: list[Item]) -> dict[str, dict[str, int]]:
+    """What the states count of incomplete sweeps, by cause."""
+    found: dict[str, dict[str, int]] = {}
+    for item in items:
+        for cause, counts in (
+            item.values.get("incomplete", {}).items() if isinstance(item, State) else ()
+        ):
+            known = found.setdefault(cause, {"samples": 0, "parts": 0})
+            found[cause] = {key: known[key] + count for key, count in counts.items()}
+    return found
+
+
+@pytest.mark.parametrize("imu", ["LEGACY", "ACCEL32_GYRO32_NMEA"])
+def test_a_live_sensor_gives_what_sim_gives(tmp_path: Path, imu: str) -> None:
+    metadata = write_metadata(tmp_path, make_info("RNG19_RFL8_SIG16_NIR16_DUAL", imu))
+    options: dict[str, Any] = {"metadata": metadata, "seed": 3, "scene": "straight"}
+    items = record(emulator_for("sim", "", **options), sweeps(8))
+    by_time = simulated(max(int(s.t_dev_ns[0]) for s in samples(items)), **options)
+    whole = [s for s in samples(items) if s.data["t_col"].all()]
+    measured = samples(items, "lidar_imu")
+    assert len(whole) >= 6 and len(measured) >= 10
+    for sample in [*whole, *measured]:
+        expected = by_time[sample.stream, int(sample.t_dev_ns[0])]
+        assert set(sample.data) == set(expected.data)
+        np.testing.assert_array_equal(sample.t_dev_ns, expected.t_dev_ns)
+        for name in sample.data:
+            np.testing.assert_array_equal(sample.data[name], expected.data[name], name)
+    assert not [i for i in items if isinstance(i, Lost)]
+    assert packets_missing(items) == 0
+
+
+def simulated(until_ns: int, **options: Any) -> dict[tuple[str, int], Any]:
+    """What ``sim:`` gives until a time, by stream and time; data not looked at are not made."""
+    driver, found = driver_for("sim", "", **options), {}
+    driver.open()
+    while True:
+        sample = driver.read()
+        assert isinstance(sample, Sample) and sample.t_dev_ns is not None
+        found[sample.stream, int(sample.t_dev_ns[0])] = sample
+        if sample.t_dev_ns[0] > until_ns:
+            return found
+
+
+@pytest.mark.parametrize("name", ["real", "made"])
+def test_a_capture_through_the_emulator_gives_what_pcap_gives(
+    tmp_path: Path, request: pytest.FixtureRequest, name: str
+) -> None:
+    if name == "real":
+        folder = request.getfixturevalue("shared_data") / "ouster"
+        path, metadata = (str(folder / file) for file in OS0)
+    else:
+        sweeps_made = capture(make_info(), [7, 8, 9, 12])
+        del sweeps_made[1][2:4]
+        path = str(write(tmp_path, make_info(), flat(sweeps_made)))
+        metadata = str(Path(path).with_suffix(".json"))
+    _, expected = play(driver_for("pcap", path, metadata=metadata))
+    emulator = emulator_for("pcap", path, metadata=metadata)
+    count = len(samples(expected)), len(samples(expected, "lidar_imu"))
+    items = record(
+        emulator,
+        lambda items: (len(samples(items)), len(samples(items, "lidar_imu"))) == count,
+    )
+    for stream in ("lidar", "lidar_imu"):
+        pairs = zip(samples(items, stream), samples(expected, stream), strict=True)
+        for got, wanted in pairs:
+            np.testing.assert_array_equal(got.t_dev_ns, wanted.t_dev_ns)
+            for channel in wanted.data:
+                np.testing.assert_array_equal(got.data[channel], wanted.data[channel], channel)
+    # Nothing but the cause differs in the accounts: a file cannot say where a sweep was lost.
+    accounts = [(i.count, i.detail) for i in items if isinstance(i, Lost)]
+    assert accounts == [(i.count, i.detail) for i in expected if isinstance(i, Lost)]
+    assert columns_told(items) == columns_told(expected)
+
+
+def test_counted_loss_is_injected_loss(tmp_path: Path) -> None:
+    metadata = write_metadata(tmp_path, make_info())
+    faults = [Fault("loss", 0.2, 1.3, rate=0.1), Fault("loss", 0.7, count=60)]
+    emulator = emulator_for("sim", "", faults, metadata=metadata)
+    items = record(emulator, until(emulator, 1.8), speed=1)
+    assert emulator.injected["loss"] > 70
+    assert packets_missing(items) + imu_missing(items) == emulator.injected["loss"]
+    assert packets_missing(items) > 0 and imu_missing(items) > 0
+    # What is missing is zero, where it is missing, and nowhere else.
+    for sample in samples(items)[1:]:
+        there = sample.data["t_col"][0] > 0
+        assert not sample.data["rng"][0][:, ~there].any()
+    gone = [i for i in items if isinstance(i, Lost) and i.stream == "lidar"]
+    assert gone and {i.cause for i in gone} == {"network"}
+    absent = sum(COLUMNS - np.count_nonzero(s.data["t_col"]) for s in samples(items))
+    assert absent == columns_told(items)
+    # The account by cause has the columns of the packets that were dropped within sweeps.
+    in_sweeps = [i.values.get("packets_missing", 0) for i in items if isinstance(i, State)]
+    incomplete = incomplete_of(items)
+    assert incomplete == {
+        "network": {"samples": np.count_nonzero(in_sweeps), "parts": 16 * sum(in_sweeps)}
+    }
+
+
+def test_reordered_and_repeated_packets_cost_nothing(tmp_path: Path) -> None:
+    metadata = write_metadata(tmp_path, make_info())
+    faults = [Fault("reorder", 0.2, 2.0, rate=0.1), Fault("duplicate", 0.2, 2.0, rate=0.1)]
+    emulator = emulator_for("sim", "", faults, metadata=metadata)
+    items = record(emulator, until(emulator, 2.5))
+    assert emulator.injected["reorder"] > 5 and emulator.injected["duplicate"] > 5
+    assert packets_missing(items) == imu_missing(items) == 0
+    assert all(s.data["t_col"].all() for s in samples(items)[1:])
+    repeated = sum(i.values.get("packets_repeated", 0) for i in items if isinstance(i, State))
+    assert repeated == emulator.injected["duplicate"]
+
+
+def test_damaged_packets_are_found_by_their_checksum(tmp_path: Path) -> None:
+    info = make_info("RNG19_RFL8_SIG16_NIR16_DUAL", "ACCEL32_GYRO32_NMEA")
+    faults = [Fault("corrupt", 0.2, 2.0, rate=0.1)]
+    emulator = emulator_for("sim", "", faults, metadata=write_metadata(tmp_path, info))
+    items = record(emulator, until(emulator, 2.5), speed=2)
+    corrupt = sum(i.values.get("packets_corrupt", 0) for i in items if isinstance(i, State))
+    assert corrupt == emulator.injected["corrupt"] > 5
+    assert packets_missing(items) + imu_missing(items) / 4 == corrupt
+    assert incomplete_of(items).keys() == {"corrupt"}
+    assert not [i for i in items if isinstance(i, State) and "sensor_restarted" in i.values]
+
+
+def test_a_packet_that_cannot_be_decoded_costs_nothing_of_the_imu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Samples of the IMU wait for the sweep that such a packet ends."""
+    take, taken, raised = Assembly.take, 0, 0
+
+    def sometimes(assembly: Assembly[Item], packet: Any) -> Iterator[Item]:
+        nonlocal taken, raised
+        taken += 1
+        if taken % 13 == 0:
+            raised += 1
+            raise ValueError("damaged")
+        yield from take(assembly, packet)
+
+    monkeypatch.setattr(Assembly, "take", sometimes)
+    emulator = emulator_for("sim", "", metadata=write_metadata(tmp_path, make_info()))
+    items = record(emulator, sweeps(8))
+    device_ns = np.concatenate([s.t_dev_ns for s in samples(items, "lidar_imu")])
+    assert len(device_ns) > 50 and (np.diff(device_ns) < 15_000_000).all()  # at 100 Hz
+    corrupt = sum(i.values.get("packets_corrupt", 0) for i in items if isinstance(i, State))
+    assert corrupt in (raised - 1, raised) and raised > 3  # told with the next sweep
+    assert corrupt <= packets_missing(items)
+
+
+def test_a_stalled_sensor_misses_what_it_did_not_send(tmp_path: Path) -> None:
+    metadata = write_metadata(tmp_path, make_info())
+    emulator = emulator_for("sim", "", [Fault("stall", 0.33, 0.6)], metadata=metadata)
+    items = record(emulator, until(emulator, 1.3), speed=1)
+    assert emulator.injected["stall"] == packets_missing(items) + imu_missing(items) > 0
+
+
+def test_a_rebooted_sensor_is_noticed_and_its_metadata_recorded(tmp_path: Path) -> None:
+    metadata = write_metadata(tmp_path, make_info())
+    emulator = emulator_for("sim", "", metadata=metadata)
+    with running(emulator) as address:
+        driver = live_driver(address, persist=True, timeout_s=30.0)
+        specs = open_again(driver)
+        items = read_until(driver, sweeps(1))
+        inject(emulator, "reboot", duration_s=0.2)
+        items += read_until(driver, reported("metadata"))
+        driver.close()
+    check_items(specs, items)
+    states = [i.values for i in items if isinstance(i, State)]
+    first = next(s["init_id"] for s in states if "settings" in s)
+    (restart,) = (s for s in states if s.get("sensor_restarted"))
+    (fetched,) = (s for s in states if "metadata" in s)
+    assert restart["init_id"] == fetched["init_id"] == first + 1
+    assert core.SensorInfo(fetched["metadata"]).init_id == first + 1
+    # How many sweeps there were not, nobody can count.
+    gone = [(i.stream, i.cause, i.count) for i in items if isinstance(i, Lost)]
+    assert gone == [("lidar", "device", None), ("lidar_imu", "device", None)]
+
+
+def test_a_sensor_that_is_pulled_off_and_comes_back(tmp_path: Path) -> None:
+    metadata = write_metadata(tmp_path, make_info())
+    emulator = emulator_for("sim", "", [Fault("unplug", 0.2, 1e6)], metadata=metadata)
+    with running(emulator) as address:
+        driver = live_driver(address, timeout_s=0.5)
+        open_again(driver)
+        with pytest.raises(DeviceError, match=r"lidar: ouster:.*no packets of the sensor"):
+            read_until(driver, lambda _: False)
+        driver.close()
+        wait_until("pulled off", lambda: emulator.injected["unplug"])
+        with pytest.raises(DeviceError, match=r"HTTP API, sensor/metadata/sensor_info: \w+"):
+            driver.open()
+        assert isinstance(driver.sensor.options, dict)
+        driver.sensor.options["timeout_s"] = 30.0
+        emulator._back_ns = 0  # it is plugged in again
+        open_again(driver)
+        items = read_until(driver, sweeps(2))
+        driver.close()
+    assert not [i for i in items if isinstance(i, Lost)]
+
+
+@pytest.mark.campaign  # needs an emulated sensor that keeps its rate
+def test_a_clock_that_jumps_is_told(tmp_path: Path) -> None:
+    """Farther than a busy machine pauses: a packet that is late looks like a step back."""
+    metadata = write_metadata(tmp_path, make_info())
+    emulator = emulator_for("sim", "", metadata=metadata)
+    with running(emulator) as address:
+        driver = live_driver(address)
+        open_again(driver)
+        items = read_until(driver, sweeps(1))
+        inject(emulator, "clock_jump", value=60.0)
+        items += read_until(driver, lambda items: any(steps(items)))
+        items += read_until(driver, sweeps(1))
+        driver.close()
+    (step,) = steps(items)
+    assert step == pytest.approx(60e9, abs=30e9)
+    assert not [i for i in items if isinstance(i, Lost)]
+
+
+def steps(items: list[Item]) -> list[int]:
+    """Of the device's clock, by more than half a minute."""
+    told = [i.values.get("device_clock_step_ns", 0) for i in items if isinstance(i, State)]
+    return [step for step in told if abs(step) > 30e9]
+
+
+def test_settings_are_set_and_recorded() -> None:
+    emulator = emulator_for("sim", "", beams=32, mode="1024x10")
+    options: dict[str, Any] = {
+        "mode": "512x20",
+        "profile": "RNG19_RFL8_SIG16_NIR16_DUAL",
+        "timestamp_mode": "TIME_FROM_PTP_1588",
+        "settings": {"phase_lock_enable": True},
+    }
+    with running(emulator) as address:
+        driver = live_driver(address, **options)
+        specs = open_again(driver)
+        items = read_until(driver, reported("ptp_offset_from_master_ns"))
+        items += read_until(driver, sweeps(1))
+        driver.close()
+        again = live_driver(address, **options)
+        open_again(again)  # nothing differs: it is not reinitialized once more
+        other = read_until(again, reported("settings"))
+        again.close()
+        with pytest.raises(DeviceError, match=r"400 .*unknown setting colour"):
+            live_driver(address, settings={"colour": 1}).open()
+    assert specs[0].channels[0].shape == (32, 512) and specs[0].rate_hz == 20.0
+    assert "rng2" in samples(items)[0].data
+    states = [i.values for i in (*items, *other) if isinstance(i, State)]
+    settings = [s for s in states if "settings" in s]
+    assert settings[0]["init_id"] == settings[1]["init_id"]
+    assert settings[0]["settings"]["timestamp_mode"] == "TIME_FROM_PTP_1588"
+    assert settings[0]["settings"]["phase_lock_enable"] is True
+    sync = next(s["time_sync"] for s in states if "time_sync" in s)
+    assert sync["ptp_port_state"] == "SLAVE" and sync["ptp_utc_offset_s"] == 37
+
+
+def test_alerts_are_told_and_named(tmp_path: Path) -> None:
+    info = make_info()
+    emulator = emulator_for("sim", "", metadata=write_metadata(tmp_path, info))
+    with running(emulator) as address:
+        driver = live_driver(address)
+        open_again(driver)
+        assert emulator._api is not None
+        emulator._api.alerts.append({"id": "0x01000015", "msg": "too warm"})
+        items = read_until(driver, reported("alerts"))
+        driver.close()
+    states = [i.values for i in items if isinstance(i, State)]
+    assert next(s["alert_flags"] for s in states if "alert_flags" in s) == 1
+    assert next(s for s in states if "alerts" in s)["alerts"][0]["msg"] == "too warm"
+
+
+def test_packets_alone(tmp_path: Path) -> None:
+    info = make_info()
+    metadata = write_metadata(tmp_path, info)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    options = {"metadata": metadata, "imu": False, "imu_port": port}
+    address = f"//127.0.0.1:{port}"
+    driver = live_driver(address, "udp", timeout_s=2.0, **options)
+    with pytest.raises(DeviceError, match=f"no packets of the sensor arrive at UDP ports {port}"):
+        driver.open()
+    frames = [make_frame(info, 7 + k, k) for k in range(2)]
+    ours = [p for frame in frames for p in lidar_packets(info, frame)]
+    other = lidar_packets(info, make_frame(info, 9), sn=SERIAL + 1)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        items = send_and_read(driver, sender, port, [*other, *ours[:-1]])
+    got = samples(items)
+    assert_equals_channels(got[0], frames[0])
+    assert np.count_nonzero(got[1].data["t_col"]) == COLUMNS - COLUMNS // PACKETS
+    assert np.all(np.diff([s.t_ns[0] for s in got]) > 0)
+    assert abs(got[0].t_ns[0] - time.monotonic_ns()) < 60 * 10**9
+
+
+def send_and_read(driver: Any, sender: socket.socket, port: int, packets: Any) -> list[Item]:
+    """Open the driver while packets come; what it gives until there is silence."""
+    ready = threading.Event()
+
+    def send() -> None:
+        ready.wait(60)
+        for _, _, payload in packets:
+            sender.sendto(payload, ("127.0.0.1", port))
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    items: list[Item] = []
+    source = driver._live(driver.sensor)
+    receive = source._receive
+
+    def receive_when_ready(wait_s: float) -> None:
+        ready.set()
+        receive(wait_s)
+
+    source._receive = receive_when_ready
+    driver._live = lambda _: source
+    try:
+        driver.open()
+        with pytest.raises(DeviceError, match="no packets"):
+            while True:
+                if (item := driver.read()) is not None:
+                    items.append(item)
+    finally:
+        thread.join()
+        driver.close()
+    return items
+
+
+def assert_equals_channels(sample: Sample, frame: Any) -> None:
+    for name, channel in (("REFLECTIVITY", "rfl"), ("NEAR_IR", "nir")):
+        np.testing.assert_array_equal(np.asarray(sample.data[channel])[0], frame.field(name))
+    np.testing.assert_array_equal(np.asarray(sample.data["t_col"])[0], frame.timestamp)
+
+
+def test_packets_that_do_not_fit_the_metadata_are_named(tmp_path: Path) -> None:
+    metadata = write_metadata(tmp_path, make_info())
+    other = make_info("RNG15_RFL8_NIR8_DUAL")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    driver = live_driver(f"//127.0.0.1:{port}", "udp", metadata=metadata, imu_port=port)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        packets = lidar_packets(other, make_frame(other, 7))
+        source = driver._live(driver.sensor)
+        receive = source._receive
+
+        def receive_after_sending(wait_s: float) -> None:
+            sender.sendto(packets[0][2], ("127.0.0.1", port))
+            receive(min(wait_s, 0.1))
+
+        source._receive = receive_after_sending  # type: ignore[method-assign]
+        size = len(packets[0][2])
+        try:
+            with pytest.raises(
+                DeviceError, match=f"of {size} bytes arrive, the metadata requires 1280"
+            ):
+                source.open()
+        finally:
+            source.close()
+
+
+def test_sources_that_cannot_be(tmp_path: Path) -> None:
+    for scheme, address, options, message in (
+        ("udp", "//127.0.0.1", {"metadata": "x.json"}, "is not of the form udp://ADDRESS:PORT"),
+        ("udp", "//127.0.0.1:7502", {}, "needs the sensor's metadata"),
+        ("udp", "//127.0.0.1:7502", {"metadata": str(tmp_path / "no.json")}, "no.json: cannot"),
+        ("ouster", "//127.0.0.1:http", {}, "is not a host"),
+    ):
+        with pytest.raises(SourceError, match=message):
+            live_driver(address, scheme, **options).open()
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = f"//127.0.0.1:{nobody.getsockname()[1]}"
+        with pytest.raises(DeviceError, match=f"^lidar: ouster:{address}: HTTP API, .*refused"):
+            live_driver(address).open()
+    with pytest.raises(ConfigError, match="emulated from sim: or pcap:"):
+        emulator_for("osf", "a.osf")
+    with pytest.raises(ConfigError, match="cannot jump"):
+        emulator_for("pcap", "a.pcap", [Fault("clock_jump", value=1.0)])
+
+
+def test_a_small_buffer_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    emulator = emulator_for("sim", "", metadata=write_metadata(tmp_path, make_info()))
+    items = record(emulator, reported("socket_buffer_bytes"), socket_buffer_mb=1e5)
+    (state,) = (
+        i.values for i in items if isinstance(i, State) and "socket_buffer_bytes" in i.values
+    )
+    assert state["socket_buffer_bytes"] < state["socket_buffer_bytes_asked"]
+    assert "net.core.rmem_max" in capsys.readouterr().err
+
+
+def test_the_capture_is_left_as_it_is_by_the_emulator(tmp_path: Path) -> None:
+    """What it sends are the capture's bytes."""
+    path = write(tmp_path, make_info(), flat(capture(make_info(), [7])))
+    emulator = emulator_for("pcap", path)
+    sent: list[bytes] = []
+    emulator.start()
+    assert emulator._api is not None
+    emulator._emit = lambda data, *_: sent.append(data)  # type: ignore[method-assign]
+    emulator._api.settings["udp_dest"] = "127.0.0.1"
+    now_ns = emulator.step(0)
+    emulator._api.answer("GET", "/api/v1/sensor/metadata", "", "127.0.0.1")
+    while not emulator.finished:
+        now_ns = emulator.step(now_ns)
+    emulator.stop()
+    with path.open("rb") as file:
+        assert sent == [datagram.payload for datagram in read_datagrams(file)]

@@ -1,0 +1,89 @@
+"""Lidar odometry: what goes into kiss-icp, and what becomes of its poses."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from recorder.common.errors import UsageError
+from recorder.perception.geometry import transform
+from recorder.perception.lidar import odometry
+from recorder.perception.lidar.lidar import OusterOptics
+from recorder.perception.lidar.odometry import LidarOdometry, require_odometry
+from recorder.session.reader import Session
+from tests.archives.ncore.packer_rig import LIDAR_JSON, lidar
+from tests.session.build import Builder
+
+
+class Fake:
+    """Stands in for kiss-icp: every sweep is a metre further along the lidar's x."""
+
+    def __init__(self, config: Any) -> None:
+        self.last_pose = np.eye(4)
+        self.frames: list[tuple[npt.NDArray[Any], npt.NDArray[Any]]] = []
+        Fake.made = self
+
+    made: Fake
+
+    def register_frame(self, points: npt.NDArray[Any], share: npt.NDArray[Any]) -> None:
+        self.frames.append((points, share))
+        self.last_pose = self.last_pose @ transform(np.eye(3), [1.0, 0, 0])
+
+
+def fake_module(name: str) -> Any:
+    if name == "kiss_icp.config":
+        part = SimpleNamespace(voxel_size=None)
+        config = SimpleNamespace(data=SimpleNamespace(), mapping=part)
+        return SimpleNamespace(load_config=lambda _: config)
+    assert name == "kiss_icp.kiss_icp"
+    return SimpleNamespace(KissICP=Fake)
+
+
+def test_without_kiss_icp_the_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(UsageError, match="needs the extra odometry"):
+        require_odometry()
+    builder = Builder(tmp_path / "s")
+    builder.add(lidar(), count=2)
+    with Session(builder.close()) as session:
+        optics = OusterOptics.of_metadata(LIDAR_JSON, "")
+        source = LidarOdometry(session.streams["lidar"], optics, np.eye(4))
+        with pytest.raises(UsageError, match="needs the extra odometry"):
+            next(source.blocks())
+
+
+def test_poses_are_the_rigs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(odometry, "require_odometry", lambda: None)
+    monkeypatch.setattr(importlib, "import_module", fake_module)
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "1.3.0")
+    builder = Builder(tmp_path / "s")
+    made = builder.add(lidar(), count=4)
+    turn = np.array([[0.0, -1, 0], [1, 0, 0], [0, 0, 1]])  # the lidar's x is the rig's y
+    mounting = transform(turn, [1.0, 0, 2])
+    ticks: list[float] = []
+    with Session(builder.close()) as session:
+        optics = OusterOptics.of_metadata(LIDAR_JSON, "")
+        source = LidarOdometry(session.streams["lidar"], optics, mounting, ticks.append)
+        ((t_ns, poses),) = source.blocks()
+    assert np.array_equal(t_ns, made.t_ns)
+    assert poses[:, :3, 3].tolist() == [[0, n, 0] for n in (1, 2, 3, 4)]
+    assert np.allclose(poses[:, :3, :3], np.eye(3))
+    assert len(ticks) == 4
+    assert source.describe()["measured"] is False
+    assert source.describe()["method"] == "kiss-icp 1.3.0"
+    for points, share in Fake.made.frames:
+        assert len(points) == len(share) > 0
+        assert 0 <= share.min() <= share.max() <= 1
+        distance = np.linalg.norm(points, axis=1)
+        assert (distance > 1).all() and (distance < 100).all()
+        assert (points[:, 2] + 2 > 0.25).all()  # what is on the ground is left out

@@ -1,0 +1,49 @@
+"""A root of small sessions, with the heads of their reports, for the tests of the index."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from recorder.session.embedded_report import SessionSummary, summary_element
+from tests.session.build import START_NS, Builder, imu_spec
+
+HOSTILE = "</td><script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>\" &amp;"
+
+
+def make_session(
+    folder: Path, *, after_s: float = 0.0, seconds: float = 0.2, lost: int = 0, **header: Any
+) -> Path:
+    """A closed session of an IMU.
+
+    Args:
+        folder: of the session.
+        after_s: seconds of its start after the start of the others.
+        seconds: its duration.
+        lost: samples that a driver's ring refused.
+        header: keys of ``session.json`` that are different.
+    """
+    builder = Builder(folder)
+    samples = round(seconds * 100)
+    builder.add(imu_spec(), seq=range(lost, samples + lost))
+    if lost:
+        builder.lose("imu", 0, lost - 1, "refused")
+    builder.close()
+    path = folder / "_recorder/session.json"
+    values = json.loads(path.read_text())
+    shift_ns = round(after_s * 1e9)
+    values["start_ns"] = START_NS + shift_ns
+    values["end_ns"] += shift_ns
+    path.write_text(json.dumps(values | header))
+    return folder
+
+
+def make_report(
+    session: Path, verdict: str = "PASS", *reasons: str, state: str = "clean", **more: int
+) -> None:
+    """The head of a report."""
+    numbers = {"samples": 20, "marks": 0, "faults": 0} | more
+    samples, marks, faults = (numbers[key] for key in ("samples", "marks", "faults"))
+    element = summary_element(SessionSummary(state, verdict, reasons, samples, marks, faults))
+    (session / "report.html").write_text(f"<html><head>{element}</head><body>report</body></html>")
