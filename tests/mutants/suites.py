@@ -8,21 +8,16 @@ from pathlib import Path
 # By folder it would be found nowhere, or elsewhere too.  A prefix of a module's path -> tests.
 BESIDE = {
     "recorder/": ("tests/test_publishers.py",),
-    "recorder/contract/": (
-        "tests/drivers/kit/test_link.py",
-        "tests/drivers/kit/test_outbox.py",
-        "tests/drivers/kit/test_outbox_states.py",
-    ),
     "recorder/codecs/": ("tests/formats", "tests/drivers/kit/test_encode.py"),
     "recorder/config": ("tests/recording/daemon", "tests/cli", "tests/drivers"),
     "recorder/bus/control/": ("tests/recording/daemon", "tests/cli/test_control_verbs.py"),
-    "recorder/contract/curve": (
+    "recorder/bus/control/keys": (
         "tests/recording/daemon/test_control.py",
         "tests/cli/test_check.py",
     ),
-    "recorder/contract/launch": ("tests/cli/test_messages.py",),
-    "recorder/contract/raw_pixels": ("tests/perception", "tests/archives/test_raw_pictures.py"),
-    "recorder/contract/redaction": ("tests/acceptance/test_bad_input.py", "tests/session"),
+    "recorder/common/module_launcher": ("tests/cli/test_messages.py",),
+    "recorder/codecs/raw_pixels": ("tests/perception", "tests/archives/test_raw_pictures.py"),
+    "recorder/common/secret_masking": ("tests/acceptance/test_bad_input.py", "tests/session"),
     "recorder/config/yaml_lines": ("tests/cli", "tests/acceptance/test_bad_input.py"),
     "recorder/formats/": ("tests/session", "tests/recording/writer"),
     "recorder/session/": (
@@ -31,10 +26,6 @@ BESIDE = {
         "tests/recording/writer",
         "tests/cli",
     ),
-    "recorder/session/origin_proof": ("tests/integrity",),
-    "recorder/session/key_register": ("tests/integrity",),
-    "recorder/session/signatures": ("tests/integrity",),
-    "recorder/session/vehicle_key": ("tests/integrity",),
     "recorder/recording/writer/": (
         "tests/drivers/kit",
         "tests/faults",
@@ -60,17 +51,14 @@ BESIDE = {
     "recorder/cli/keys": ("tests/integrity",),
     "recorder/cli/report": ("tests/viewers/report",),
     "recorder/cli/serve": ("tests/recording/daemon",),
-    "recorder/cli/truth": ("tests/recording/daemon/test_postprocessing.py", "tests/drivers/world"),
+    "recorder/cli/post_session": (
+        "tests/recording/daemon/test_postprocessing.py",
+        "tests/drivers/world",
+    ),
     "recorder/cli/upload": ("tests/fleet",),
     "recorder/cli/verify": ("tests/integrity", "tests/fleet"),
     "recorder/__main__": ("tests/acceptance",),
     "drivers/kit/": ("tests/accounting",),
-    "drivers/_devices/": ("tests/drivers", "tests/drivers/kit"),
-    "drivers/_protocols/": ("tests/drivers",),
-    "drivers/_camera/": ("tests/drivers",),
-    "drivers/_mmwave/": ("tests/drivers",),
-    "drivers/_ouster/": ("tests/drivers",),
-    "drivers/_xsens/": ("tests/drivers",),
     "drivers/sim/": ("tests/drivers",),
     "drivers/camera": ("tests/drivers",),
     "drivers/ouster": ("tests/drivers",),
@@ -79,7 +67,6 @@ BESIDE = {
 }
 # What has options, which tests/interface lists.
 OPTIONS = (
-    "drivers/_camera/",
     "drivers/kit/driver",
     "drivers/camera",
     "drivers/mmwave",
@@ -91,7 +78,13 @@ OPTIONS = (
     "recorder/bus/control/requests",
 )
 # Modules that every test needs: to import one does not mean to test it.
-COMMON = ("recorder/contract/", "recorder/formats/disk", "drivers/kit/driver")
+COMMON = (
+    "recorder/common/",
+    "recorder/config/",
+    "recorder/bus/",
+    "recorder/codecs/streams",
+    "drivers/kit/driver",
+)
 # What runs elsewhere or for long.
 LEFT_OUT = ("tests/conformance/", "tests/systemd/", "tests/soak/", "tests/mutants/")
 
