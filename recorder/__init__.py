@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from recorder.api.calibration import Calibration
     from recorder.api.errors import UnknownNameError
-    from recorder.api.frames import Frame, Frames, frames
+    from recorder.api.frame import Frame
+    from recorder.api.frames import Frames, frames
     from recorder.api.session import Gap, Session, open, sessions
     from recorder.api.stream import Channel, Sample, Stream, Window
     from recorder.common.errors import FormatError, RecorderError, SessionError, UsageError
@@ -52,7 +53,8 @@ __all__ = [
 _MODULES = {
     "recorder.api.calibration": ("Calibration",),
     "recorder.api.errors": ("UnknownNameError",),
-    "recorder.api.frames": ("Frame", "Frames", "frames"),
+    "recorder.api.frame": ("Frame",),
+    "recorder.api.frames": ("Frames", "frames"),
     "recorder.api.session": ("Gap", "Session", "open", "sessions"),
     "recorder.api.stream": ("Channel", "Sample", "Stream", "Window"),
     "recorder.common.errors": ("FormatError", "RecorderError", "SessionError", "UsageError"),

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from recorder.api.calibration import Calibration
 from recorder.api.errors import UnknownNameError, describe_unknown
+from recorder.api.frame import Frame, FramePlan
 from recorder.api.stream import Sample, Stream
 from recorder.api.stream_tools import StreamTools
 from recorder.common.closeable import Closing
@@ -33,9 +34,6 @@ from recorder.session.missing_sensors import collect_losses
 from recorder.session.part import WHOLE, Moment, Part
 from recorder.session.reader import Session as Reader
 from recorder.session.session_part import SessionPart
-
-if TYPE_CHECKING:
-    from recorder.api.frames import Frame
 
 Time = float | str
 
@@ -224,9 +222,7 @@ class Session(Closing):
             SessionError: a stream has no times.
             ValueError: a number of seconds is negative or not finite.
         """
-        from recorder.api.frames import Plan
-
-        return Plan(self, by, others).frames()
+        return FramePlan(self, by, others).frames()
 
     def samples(self, *streams: str) -> Iterator[Sample]:
         """Iterate over the samples of several streams in order of time, in bounded memory.
