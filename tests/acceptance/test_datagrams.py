@@ -84,7 +84,7 @@ def test_the_examples_of_the_documents_read_the_payloads(drive: Drive) -> None:
     assert len(blocks) == 2
     for block in blocks:
         block = block.replace("sessions/rig-1", str(drive.session))
-        for first, third in (("encoded(0)", "encoded(3)"), ("-1, 2)[0]", "-1, 2)[3]")):
+        for first, third in (('["front"][0]', '["front"][3]'), ("-1, 2)[0]", "-1, 2)[3]")):
             block = block.replace(first, third)
         names: dict[str, Any] = {}
         exec(block, names)  # noqa: S102  our own documents

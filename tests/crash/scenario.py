@@ -153,7 +153,7 @@ def small_videos() -> Iterator[None]:
     """Videos get short segments and headers, so that few frames make several of them."""
     with (
         mock.patch.object(mjpg, "AviWriter", SmallAvi),
-        mock.patch.object(mjpg, "_avi_layout", small_layout),
+        mock.patch.object(mjpg, "_make_layout", small_layout),
     ):
         yield
 

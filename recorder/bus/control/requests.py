@@ -209,7 +209,7 @@ class Mark(_Request):
     """Request to put a mark into the session that is being recorded."""
 
     text: str | None = _declare_argument(
-        _mark_text, "text", metavar="TEXT", help="text of the mark"
+        _mark_text, "text", metavar="TEXT", help="mark with this text"
     )
     age_s: float | None = _declare_argument(
         _age,
