@@ -93,7 +93,7 @@ def on_post_build(config: Any) -> None:
 def options_page() -> str:
     """Schemes and options of each driver, as ``python -m drivers.NAME schema`` prints them."""
     lines = ["# Options of the drivers", ""]
-    for path in sorted((PROJECT / "drivers").glob("*/driver.py")):
+    for path in sorted((PROJECT / "drivers").glob("*/README.md")):
         command = [sys.executable, "-m", f"drivers.{path.parent.name}", "schema"]
         printed = subprocess.run(command, cwd=PROJECT, capture_output=True, check=True).stdout
         schema = json.loads(printed)
