@@ -39,7 +39,7 @@ TOKEN = "a-token-of-some-length"
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("view")
     (folder / "rig.yaml").write_text(CONFIG)
-    ran = here("run", folder / "rig.yaml", "--name", "drive", "--duration", 3)
+    ran = here("run", folder / "rig.yaml", "--name", "drive", "--duration", 3, labels=True)
     assert ran.code == 0, ran.err
     return folder / "sessions" / "drive"
 

@@ -37,11 +37,11 @@ async def message_at(client: Client, subscription: int, t_ns: int) -> Received:
 
 @pytest.mark.campaign(weight=4)
 async def test_a_seek_shows_the_stored_samples(recorded: Path) -> None:
+    (labels,) = cuboid_files(recorded)
+    sets = [t_ns for t_ns, _ in labels.by_time()]
     session = Session(recorded)
     pictures = [item for item in play(session, ["camera"]) if isinstance(item, Chunk)]
     times = session.stream("camera").times()
-    (labels,) = cuboid_files(recorded)
-    sets = [t_ns for t_ns, _ in labels.by_time()]
 
     with viewing(recorded, "--no-browser") as result:
         client = await Client.open(address(result["url"]), "foxglove.sdk.v1")
