@@ -229,7 +229,7 @@ def run_apart(name: str, args: argparse.Namespace, minutes: float | None, root: 
 
 
 def _wait(words: Sequence[str], seconds: float | None) -> str:
-    """Wait for a process; return its error, empty if there is none."""
+    """Wait for a process; return its error, or an empty text."""
     process = subprocess.Popen(words, cwd=ROOT, start_new_session=True)
     try:
         code = process.wait(seconds)

@@ -36,7 +36,7 @@ class Channel:
         name: its name.
         dtype: type of its values.
         shape: shape of one sample.
-        unit: unit of the values; empty if there is none.
+        unit: unit of the values, or an empty text.
         description: what the values are.
     """
 

@@ -66,7 +66,7 @@ class _Plan:
         bag: the recording.
         found: topics of the recording.
         config: config of the session.
-        calibration: text of ``calibration.yaml``; None if there is none.
+        calibration: text of ``calibration.yaml``, or None.
         notes: remarks on the calibration and the recording.
         start_ns: start of the recording, epoch ns.
     """

@@ -184,7 +184,7 @@ class StreamSpec:
         return all(channel.framing is Framing.PLAIN for channel in self.channels)
 
     def channel(self, name: str) -> ChannelSpec:
-        """Return the channel of a name; raise KeyError if there is none."""
+        """Return the channel with this name; raise KeyError for an unknown name."""
         for channel in self.channels:
             if channel.name == name:
                 return channel

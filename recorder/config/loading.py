@@ -94,7 +94,7 @@ class Config(Sections, frozen=True, kw_only=True):
     document: Document
 
     def sensor(self, name: str) -> SensorEntry:
-        """Return the sensor of a name; raise KeyError if there is none."""
+        """Return the sensor with this name; raise KeyError for an unknown name."""
         for entry in self.sensors:
             if entry.name == name:
                 return entry
