@@ -19,8 +19,8 @@ from recorder.api.errors import UnknownNameError, describe_unknown
 from recorder.api.frame import Frame, FramePlan
 from recorder.api.stream import Sample, Stream
 from recorder.api.stream_tools import StreamTools
-from recorder.common.closeable import Closing
 from recorder.common.errors import SessionError
+from recorder.common.files import Closeable
 from recorder.perception.calibration import Calibration as CalibrationFile
 from recorder.perception.calibration import session_calibration
 from recorder.perception.ego_motion import PoseWindow
@@ -62,7 +62,7 @@ class Gap:
     last_seq: int | None
 
 
-class Session(Closing):
+class Session(Closeable):
     """A session, or a part of one, for reading; made by `open` and `sessions`.
 
     ::

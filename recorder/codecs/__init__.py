@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from recorder.codecs.h264 import is_key, picture_size
-from recorder.codecs.h264_decoder import H264Decoder, rgb_pixels
+from recorder.codecs.h264 import H264Decoder, is_key, picture_size, rgb_pixels
 from recorder.codecs.jpeg import decode_jpeg, encode_jpeg, jpeg_size
 from recorder.codecs.xz import WORTH, BlockUnpacker, XzCompressor, decompress, stored_stream
-from recorder.common.buffers import Buffer
 from recorder.common.errors import FormatError, StreamChangedError
+from recorder.common.files import Buffer
 
 if TYPE_CHECKING:
     from recorder.codecs.streams import ChannelSpec, StreamSpec

@@ -22,7 +22,7 @@ from typing import Any, ParamSpec, TypeVar
 from msgspec import structs
 
 from recorder.common.errors import ConfigError, ConfigFaultsError, UsageError
-from recorder.common.numbered_files import find_numbered_files
+from recorder.common.files import find_numbered_files
 from recorder.common.secret_masking import mask_value
 from recorder.config.driver_schema import SESSION_SCHEME, DriverSchema
 from recorder.config.expressions import compile_expression

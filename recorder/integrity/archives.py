@@ -1,6 +1,6 @@
 """Digests of an archive's files, and the verification of an archive.
 
-The record of an archive (`recorder.session.packing_records`) has a part ``custody``, signed by the
+The record of an archive (`recorder.session.outputs`) has a part ``custody``, signed by the
 vehicle's key where the finalizer has access to it::
 
     {"statement": JSON, "signature": hex or "", "public_key": hex or ""}
@@ -25,11 +25,11 @@ from recorder.config.settings import ARCHIVES
 from recorder.integrity.proof import Proof, Trust
 from recorder.integrity.sources import FindSource, check_source
 from recorder.integrity.vehicle_key import Signed
-from recorder.session.packing_records import PARTS, encode_record
+from recorder.session.outputs import PACKED_PARTS, encode_record
 
 _MOST_BYTES: Final = 256 << 20  # of a record, which names each file of an archive
 _LEFTOVER: Final = re.compile(r"\.[^/]+\.part|[a-z0-9]+(\.[^/]+)?\.json\.tmp")
-_DEPTH: Final = 4  # of PARTS/PART/KIND/.NAME.part
+_DEPTH: Final = 4  # of PACKED_PARTS/PART/KIND/.NAME.part
 
 
 def digest_files(files: Iterable[Path]) -> dict[str, dict[str, Any]]:
@@ -67,7 +67,7 @@ def find_records(path: Path) -> list[Path]:
             return named or found
     return [
         *_list_records(path),
-        *(r for part in sorted(path.glob(f"{PARTS}/*/")) for r in _list_records(part)),
+        *(r for part in sorted(path.glob(f"{PACKED_PARTS}/*/")) for r in _list_records(part)),
     ]
 
 

@@ -22,7 +22,7 @@ from recorder.integrity.signatures import last_signature
 from recorder.integrity.vehicle_key import Signed, VehicleKey
 from recorder.session import layout
 from recorder.session.journal.journal import read_journal
-from recorder.session.packing_records import encode_record
+from recorder.session.outputs import encode_record
 
 
 def describe_source(session: Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from recorder.integrity.proof import Proof, Trust
 from recorder.integrity.signatures import SIGN, count_samples
 from recorder.integrity.vehicle_key import Signed
 from recorder.session import layout
+from recorder.session.discovery import fail, walk
 from recorder.session.journal.checks import check_journal
 from recorder.session.journal.digest_check import check_digests
 from recorder.session.journal.digests import digest
@@ -23,7 +24,6 @@ from recorder.session.journal.journal import digest_first_record, walk_journal
 from recorder.session.journal.state import JournalState
 from recorder.session.lock import hold_session
 from recorder.session.reader import Session
-from recorder.session.tree_walk import fail, walk
 from recorder.session.validation_report import ERROR, Problem, Report
 
 Advance = Callable[[int], None]

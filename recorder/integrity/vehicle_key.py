@@ -29,10 +29,8 @@ from typing import Any, Final
 
 import msgspec
 
-from recorder.common.errors import StorageError, UsageError
-from recorder.common.extras import need_extra
-from recorder.common.file_permissions import check_private
-from recorder.common.files import PosixDisk, make_folders
+from recorder.common.errors import StorageError, UsageError, need_extra
+from recorder.common.files import PosixDisk, check_private, make_folders
 from recorder.common.struct_codec import prepare_type
 from recorder.integrity.key_register import SIGN, Entry, Register
 

@@ -6,11 +6,24 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from recorder.common.text_format import human_seconds
-from recorder.session.end_reasons import ENDS
 from recorder.session.events import INCOMPLETE
 
 Event = Mapping[str, Any]
 
+ENDS: Final = {
+    "duration": "at its duration",
+    "sources": "when every source that can end had ended",
+    "signal": "by a signal",
+    "stop": "by `recorder stop`",
+    "clip": "where it was cut",
+    "shutdown": "when the daemon ended",
+    "split": "continued in the next part",
+    "overtime": "after its duration: sources played slower than time",
+    "floor": "early: the disk is nearly full",
+    "sealed": "early: the disk failed or is full",
+    "killed": "early",
+}
+"""Texts for people, by the reason of a session's end."""
 _NAMED: Final = frozenset(
     {"number", "t_ns", "type", "stream", "cause", "first_seq", "last_seq", "count", "duration_ns",
      "detail", "text", "message", "epoch", "merged"}

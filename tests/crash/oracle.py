@@ -14,8 +14,7 @@ import numpy as np
 
 from recorder.bus.wire import Kind
 from recorder.codecs.streams import ChannelSpec
-from recorder.common.buffers import Buffer, buffer_size
-from recorder.common.files import AppendFile
+from recorder.common.files import AppendFile, Buffer, buffer_size
 from recorder.formats.vrs import LayoutBlock, RecordType, StreamId, VrsReader
 from recorder.recording.writer.recovery import RECOVERY
 from recorder.session.layout import RECOVERED

@@ -18,7 +18,7 @@ from recorder.integrity.archives import digest_files
 from recorder.integrity.sealing import seal_archive
 from recorder.integrity.vehicle_key import VehicleKey
 from recorder.perception.redaction.pictures import sentence
-from recorder.session.packing_records import write_record
+from recorder.session.outputs import write_record
 from recorder.session.reader import Session
 from recorder.session.session_part import SessionPart
 

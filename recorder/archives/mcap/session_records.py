@@ -17,7 +17,7 @@ from recorder.archives.context import PackingContext
 from recorder.archives.mcap.topics import EVENTS, LOSSES, MARKS, Entry, Feed, Profile, Topic
 from recorder.common.errors import FormatError
 from recorder.config.yaml_lines import shareable_text
-from recorder.formats.mcap.schema import Schema
+from recorder.formats.mcap import Schema
 from recorder.formats.mcap.writer import McapWriter
 from recorder.perception.calibration import Calibration
 from recorder.session.event_clips import KeptEvent

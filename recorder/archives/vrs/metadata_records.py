@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from recorder.codecs.streams import StreamSpec
-from recorder.common.closeable import Closing
 from recorder.common.errors import FormatError
+from recorder.common.files import Closeable
 from recorder.formats.vrs import RecordType, StreamId
 from recorder.formats.vrs.chunks import ChunkedFile
 from recorder.formats.vrs.compression import decompress
@@ -64,7 +64,7 @@ class MetadataRecord:
     data: bytes
 
 
-class MetadataFile(Closing):
+class MetadataFile(Closeable):
     """Reader of all metadata records of a ``session.vrs``; an index is not needed.
 
     Attributes:

@@ -27,9 +27,8 @@ from recorder.archives.vrs.metadata_records import (
 )
 from recorder.archives.vrs.samples import Samples, packed_spec
 from recorder.codecs.streams import StreamSpec
-from recorder.common.buffers import Buffer
 from recorder.common.errors import FormatError, RecorderError, SessionError
-from recorder.common.files import PosixDisk
+from recorder.common.files import Buffer, PosixDisk
 from recorder.config.options import Option, OptionTable
 from recorder.formats.vrs import (
     Compression,

@@ -28,9 +28,8 @@ from recorder.codecs.storage.avi import (
 )
 from recorder.codecs.storage.avi_scan import AviScan, scan_avi
 from recorder.codecs.storage.channel import ChannelWriter, ReadFile, reopen
-from recorder.common.buffers import Buffer
 from recorder.common.errors import StorageError
-from recorder.common.files import AppendFile, Disk
+from recorder.common.files import AppendFile, Buffer, Disk
 
 
 class AviWriter(ChannelWriter):

@@ -18,8 +18,8 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Final
 
-from recorder.common.buffers import Buffer
 from recorder.common.errors import FormatError
+from recorder.common.files import Buffer
 from recorder.formats.bags.protobuf import ProtobufReader
 from recorder.formats.ros2.codec import decode_message
 from recorder.formats.ros2.definitions import (

@@ -13,8 +13,8 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from recorder.common.buffers import Buffer
 from recorder.common.errors import FormatError
+from recorder.common.files import Buffer
 
 _VARINT: Final = 0
 _FIXED64: Final = 1

@@ -47,9 +47,7 @@ from mcap.records import (
     SummaryOffset,
 )
 
-from recorder.common.buffers import Buffer, buffer_size
-from recorder.common.closeable import Closing
-from recorder.common.files import AppendFile
+from recorder.common.files import AppendFile, Buffer, Closeable, buffer_size
 from recorder.formats.mcap.records import CHUNK, MAGIC, MESSAGE, RECORD, crc32
 
 CHUNK_BYTES = 2 << 20
@@ -91,7 +89,7 @@ class _Sealed:
     data_bytes: int
 
 
-class McapWriter(Closing):
+class McapWriter(Closeable):
     """Writer of one MCAP file.
 
     Messages may come in any order; readers find those of a time fast if log times roughly increase.

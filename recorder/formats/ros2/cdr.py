@@ -20,8 +20,8 @@ import struct
 from functools import lru_cache
 from typing import Any, Final
 
-from recorder.common.buffers import Buffer
 from recorder.common.errors import FormatError
+from recorder.common.files import Buffer
 
 ENCAPSULATION: Final = b"\x00\x01\x00\x00"
 _PADDING: Final = 3  # bytes of any value behind a message; some middleware puts more, as zeros

@@ -20,8 +20,8 @@ from operator import attrgetter
 from struct import calcsize
 from typing import Any, Final, Protocol
 
-from recorder.common.buffers import Buffer
 from recorder.common.errors import FormatError
+from recorder.common.files import Buffer
 from recorder.formats.ros2.cdr import CdrReader, CdrWriter
 from recorder.formats.ros2.definitions import parse_fields
 from recorder.formats.ros2.messages import CLASSES

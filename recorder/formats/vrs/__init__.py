@@ -1,8 +1,8 @@
 """VRS files (github.com/facebookresearch/vrs): writer, reader, layouts, RecordFormat strings.
 
 The modules, from the bottom: `elements`, `pieces`, `layout_spec`, `layout` (DataLayouts); `media`,
-`record_format`, `conventions`, `content` (blocks of a record); `headers`, `tags`, `index`,
-`chunks`, `scan`, `compression` (the file); `streams`, `writer`, `resume`, `reader`, `rewrite`. See
+`record_format`, `content` (blocks of a record); `headers`, `tags`, `index`,
+`chunks`, `scan`, `compression` (the file); `streams`, `reader`, `writer`, `resume`. See
 docs/vrs.md.
 """
 
@@ -37,9 +37,8 @@ from recorder.formats.vrs.resume import (
     find_resume_point,
     whole_records_end,
 )
-from recorder.formats.vrs.rewrite import rewrite_vrs
 from recorder.formats.vrs.streams import RecordLayout, StreamSpec, VrsStream
-from recorder.formats.vrs.writer import StreamWriter, VrsWriter, default_index_path
+from recorder.formats.vrs.writer import StreamWriter, VrsWriter, default_index_path, rewrite_vrs
 
 __all__ = [
     "Array",

@@ -10,8 +10,8 @@ from bisect import bisect_right
 from itertools import accumulate
 from pathlib import Path
 
-from recorder.common.closeable import Closing
 from recorder.common.errors import FormatError
+from recorder.common.files import Closeable
 
 
 def chunk_paths(path: Path) -> list[Path]:
@@ -23,7 +23,7 @@ def chunk_paths(path: Path) -> list[Path]:
     return paths
 
 
-class ChunkedFile(Closing):
+class ChunkedFile(Closeable):
     """Read-only bytes by position over all chunks; every fault is a FormatError with the path.
 
     Attributes:

@@ -18,8 +18,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from recorder.common.closeable import Closing
 from recorder.common.errors import FormatError
+from recorder.common.files import Closeable
 from recorder.formats.vrs.chunks import ChunkedFile
 from recorder.formats.vrs.compression import decompress
 from recorder.formats.vrs.content import Block, LayoutBlock, read_blocks
@@ -101,7 +101,7 @@ class VrsRecord:
         return layouts[block].read(layout)
 
 
-class VrsReader(Closing):
+class VrsReader(Closeable):
     """Reader of a VRS file, and the chunks beside it.
 
     It is a sequence of its records in time order: by timestamp, then stream, then place. Arrays and

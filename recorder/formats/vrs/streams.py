@@ -8,11 +8,11 @@ from functools import cached_property
 from typing import Any
 
 from recorder.common.errors import FormatError
-from recorder.formats.vrs.conventions import NEXT_CONTENT_BLOCK_SIZE
 from recorder.formats.vrs.elements import uint32
 from recorder.formats.vrs.headers import RecordType, StreamId
 from recorder.formats.vrs.layout import DataLayout
 from recorder.formats.vrs.layout_spec import LayoutSpec
+from recorder.formats.vrs.media import NEXT_CONTENT_BLOCK_SIZE
 from recorder.formats.vrs.pieces import VALUE, Piece
 from recorder.formats.vrs.record_format import (
     Content,

@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.common.buffers import Buffer, buffer_size
 from recorder.common.errors import FormatError, StorageError
-from recorder.common.files import AppendFile, Disk
+from recorder.common.files import AppendFile, Buffer, Disk, buffer_size
 from recorder.formats.vrs.compression import Compression, Compressor
 from recorder.formats.vrs.headers import (
     DESCRIPTION_TYPE_ID,
@@ -42,6 +41,7 @@ from recorder.formats.vrs.headers import (
 from recorder.formats.vrs.headers import creation_id as new_creation_id
 from recorder.formats.vrs.index import ENTRY, ENTRY_BYTES, ENTRY_DTYPE, index_prelude
 from recorder.formats.vrs.layout import DataLayout
+from recorder.formats.vrs.reader import VrsReader
 from recorder.formats.vrs.resume import ResumePoint, find_resume_point
 from recorder.formats.vrs.streams import RecordLayout, Records, StreamSpec, parse_records
 from recorder.formats.vrs.tags import StreamTags, TagsRecord, pack_description
@@ -448,3 +448,41 @@ def choose_id(spec: StreamSpec, taken: Mapping[StreamId, Any]) -> StreamId:
     if not (0 < stream.type_id < 0xFFFF and 0 < stream.instance <= 0xFFFF):
         raise FormatError(f"a stream cannot be {stream}")
     return stream
+
+
+def rewrite_vrs(
+    source: Path, target: Path, disk: Disk, *, compressor: Compressor | None = None
+) -> int:
+    """Copy a file's whole records into a new file with the same streams, tags and data.
+
+    Records are in time order, chunks become one file, and the file is indexed and synced. The file
+    with the collected index stays beside it.
+
+    Args:
+        source: any VRS file; bytes after its last whole record are left out.
+        target: path of the new file.
+        disk: disk that writes the file.
+        compressor: compressor of the new file's records; None stores them uncompressed.
+
+    Returns:
+        Number of records.
+
+    Raises:
+        FormatError: the file is no VRS file, or a record does not decompress.
+        FileExistsError: a file of the target's name exists.
+    """
+    with VrsReader(source) as reader:
+        tags = {s.id: StreamTags(s.vrs_tags, s.tags) for s in reader.streams.values()}
+        creation_id = reader.header.creation_id
+        writer = VrsWriter.create_as(target, disk, tags, reader.tags, creation_id=creation_id)
+        try:
+            for record in reader:
+                header, data = reader.read(record)
+                kind, time_s = record.record_type, record.timestamp_s
+                writer.put(record.stream, kind, header.version, time_s, [data], compressor)
+            writer.finish()
+            disk.sync_files(writer.files)
+        finally:
+            for file in writer.files:
+                file.close()
+        return writer.count

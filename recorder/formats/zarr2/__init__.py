@@ -16,8 +16,14 @@ Specification: zarr-specs, "Zarr storage specification version 2".
 
 from __future__ import annotations
 
-from recorder.formats.zarr2.arrays import ArraySpec, EncodedArray, RowsSpec
-from recorder.formats.zarr2.codecs import Blosc, Compressor, require_numcodecs
+from recorder.formats.zarr2.arrays import (
+    ArraySpec,
+    Blosc,
+    Compressor,
+    EncodedArray,
+    RowsSpec,
+    require_numcodecs,
+)
 from recorder.formats.zarr2.folder import FolderStore
 from recorder.formats.zarr2.hierarchy import Group, Hierarchy, RowsWriter
 from recorder.formats.zarr2.itar import ItarStore

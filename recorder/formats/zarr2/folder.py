@@ -12,9 +12,8 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from recorder.common.buffers import Buffer, buffer_size
 from recorder.common.errors import FormatError
-from recorder.common.files import FILE_MODE, FOLDER_MODE
+from recorder.common.files import FILE_MODE, FOLDER_MODE, Buffer, buffer_size
 from recorder.formats.zarr2.stores import (
     BackgroundWriter,
     compute_md5,

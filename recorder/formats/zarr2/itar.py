@@ -20,9 +20,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from recorder.common.buffers import Buffer, buffer_size
 from recorder.common.errors import FormatError
-from recorder.common.files import Disk, PosixDisk
+from recorder.common.files import Buffer, Disk, PosixDisk, buffer_size
 from recorder.formats.zarr2 import cbor
 from recorder.formats.zarr2.stores import (
     COPY_BYTES,

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from recorder.common.errors import FormatError
 from recorder.formats.zarr2 import cbor
-from recorder.formats.zarr2.codecs import require_numcodecs
+from recorder.formats.zarr2.arrays import require_numcodecs
 from recorder.formats.zarr2.itar import BLOCK, END_FORMAT, END_MAGIC, END_TYPE_CBOR_XZ
 from recorder.formats.zarr2.stores import storage_errors
 

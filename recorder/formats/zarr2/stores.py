@@ -20,8 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from recorder.common.buffers import Buffer, buffer_size
 from recorder.common.errors import FormatError, StorageError
+from recorder.common.files import Buffer, buffer_size
 from recorder.common.syscalls import sync_file_system
 
 COPY_BYTES = 1 << 20

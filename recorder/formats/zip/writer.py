@@ -24,11 +24,10 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
-from recorder.common.closeable import Closing
 from recorder.common.errors import ArchiveError, StorageError
-from recorder.common.files import FILE_MODE, FOLDER_MODE
+from recorder.common.files import FILE_MODE, FOLDER_MODE, Closeable
 from recorder.common.syscalls import begin_writeback, sync_file_system
-from recorder.formats.fast_zlib import zlib
+from recorder.formats.zip import zlib
 from recorder.formats.zip.index import (
     CENTRAL,
     END,
@@ -70,7 +69,7 @@ class Payload:
     path: Path | None = None
 
 
-class Container(Closing):
+class Container(Closeable):
     """Container of files; complete and synced after `finish`.
 
     Attributes:

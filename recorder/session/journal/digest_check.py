@@ -12,6 +12,7 @@ from typing import Any
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError
 from recorder.session import layout
+from recorder.session.discovery import fail, walk
 from recorder.session.journal.digests import (
     Leaf,
     RunningDigest,
@@ -29,7 +30,6 @@ from recorder.session.journal.packed_channels import (
 )
 from recorder.session.journal.state import NO_LEAF, JournalState, digest_jointly
 from recorder.session.reader import Session
-from recorder.session.tree_walk import fail, walk
 from recorder.session.validation_report import Report
 
 _BLOCK = 1 << 20

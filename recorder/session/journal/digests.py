@@ -25,8 +25,7 @@ from typing import Any
 
 from blake3 import blake3
 
-from recorder.common.buffers import Buffer, buffer_size
-from recorder.common.files import GATHER_BUFFERS, AppendFile, Disk
+from recorder.common.files import GATHER_BUFFERS, AppendFile, Buffer, Disk, buffer_size
 
 DIGEST_BYTES = 32
 _PAGE = 4096

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from recorder.bus.wire import Message
 from recorder.codecs import CHANNEL_FORMATS, Framing
 from recorder.codecs.streams import ChannelSpec, StreamSpec
-from recorder.common.buffers import Buffer
+from recorder.common.files import Buffer
 from recorder.formats.vrs import (
     CustomContent,
     DataLayout,
@@ -38,7 +38,6 @@ from recorder.formats.vrs import (
     Value,
 )
 from recorder.formats.vrs import StreamSpec as VrsStreamSpec
-from recorder.formats.vrs.conventions import NEXT_CONTENT_BLOCK_SIZE
 from recorder.formats.vrs.elements import (
     ElementType,
     float32,
@@ -53,6 +52,7 @@ from recorder.formats.vrs.elements import (
     uint32,
     uint64,
 )
+from recorder.formats.vrs.media import NEXT_CONTENT_BLOCK_SIZE
 from recorder.formats.vrs.pieces import ARRAY, VALUE, Piece
 from recorder.formats.vrs.record_format import Content
 from recorder.session.vrs.files import STREAM_TAG

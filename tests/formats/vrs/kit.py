@@ -35,7 +35,6 @@ from recorder.formats.vrs import (
     Vector,
     VrsWriter,
 )
-from recorder.formats.vrs.conventions import ImageSpec, NextContentBlockSpec
 from recorder.formats.vrs.elements import (
     POD_TYPES,
     ElementType,
@@ -48,6 +47,7 @@ from recorder.formats.vrs.elements import (
     uint32,
 )
 from recorder.formats.vrs.headers import RECORD_HEADER, FileHeader
+from recorder.formats.vrs.media import ImageSpec, NextContentBlockSpec
 from recorder.formats.vrs.pieces import ARRAY, STRING_MAP, TEXT, VALUE, VECTOR, Piece
 
 CREATION_ID = 1_700_000_000_000_000_001
