@@ -258,18 +258,6 @@ def decompress(stream: bytes, size: int, where: str) -> bytes:
     return values
 
 
-def content_crc(stream: bytes) -> int | None:
-    """Return the CRC-32 of a stream's content without unpacking; None for other kinds of stream."""
-    crc = 0
-    try:
-        for _, stop, size in _find_blocks(stream):
-            check = int.from_bytes(stream[stop - _CRC_BYTES : stop], "little")
-            crc = combine_crc32(crc, check, size)
-    except (_OtherError, IndexError):
-        return None
-    return crc
-
-
 class BlockUnpacker:
     """Unpacker of whole streams whose check is CRC-32, of LZMA2 with or without a delta.
 
@@ -400,38 +388,3 @@ def _encode_varint(number: int) -> bytes:
 
 def _compute_crc(data: bytes | memoryview) -> bytes:
     return zlib.crc32(data).to_bytes(_CRC_BYTES, "little")
-
-
-_POLYNOMIAL = 0xEDB88320  # the highest bit is x^0, the lowest x^31; x^32 is left out
-
-
-def combine_crc32(first: int, second: int, second_bytes: int) -> int:
-    """Return the CRC-32 of two parts, one after another.
-
-    Args:
-        first, second: the CRC-32 of each part.
-        second_bytes: size of the second part.
-    """
-    return _multiply(_raise_power(second_bytes), first) ^ second
-
-
-def _multiply(a: int, b: int) -> int:
-    """Return the product of two polynomials, modulo the CRC's polynomial."""
-    product = 0
-    for bit in range(31, -1, -1):
-        if a >> bit & 1:
-            product ^= b
-        b = b >> 1 ^ (_POLYNOMIAL if b & 1 else 0)
-    return product
-
-
-@functools.lru_cache(maxsize=1024)
-def _raise_power(count: int) -> int:
-    """Return the polynomial x^(8 * count), modulo the CRC's polynomial."""
-    power, square = 1 << 31, 1 << 23  # x^0, x^8
-    while count:
-        if count & 1:
-            power = _multiply(power, square)
-        square = _multiply(square, square)
-        count >>= 1
-    return power
