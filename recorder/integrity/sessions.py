@@ -125,7 +125,6 @@ class _Journal:
         state: its last state.
         heads: digests of its records.
         signatures: with the offset of each record, and the digest of the record before it.
-        metadata: digests of files that were written at once, by path.
         committed: paths of all files that it has digests of.
         unsigned: the kind and the offset of the first record behind the last signature.
         faults: in the order of records.
@@ -135,7 +134,6 @@ class _Journal:
         self.path, self.state = path, JournalState()
         self.heads: set[str] = set()
         self.signatures: list[tuple[int, str, Any]] = []
-        self.metadata: dict[str, bytes] = {}
         self.unsigned: tuple[str, int] | None = None
         self.faults: list[str] = []
         link, end, closed = FIRST, 0, False
@@ -146,7 +144,6 @@ class _Journal:
                 )
             link, end, self.state = frame.own, frame.end, state
             self.heads.add(link.hex())
-            self._collect_digests(frame.kind, content)
             if frame.kind == SIGN:
                 self.signatures.append((frame.start, frame.previous.hex(), content))
                 self.unsigned = None
@@ -161,24 +158,14 @@ class _Journal:
         if not closed:
             self._add_fault(f"lacks the record `close`; its last record ends at byte {end}")
         own = f"{layout.PRIVATE}/{layout.JOURNAL}"
-        self.committed = {*self.metadata, *self.state.files, own}
-
-    def _collect_digests(self, kind: str, content: Any) -> None:
-        match kind:
-            case "open":
-                self.metadata |= content.get("files", {})
-            case "stream":
-                stream = content["spec"]["name"]
-                self.metadata |= {f"{stream}/{n}": v for n, v in content.get("files", {}).items()}
-            case "close" if "session" in content:
-                self.metadata[f"{layout.PRIVATE}/{layout.SESSION_JSON}"] = content["session"]
+        self.committed = {*self.state.written_once, *self.state.files, own}
 
     def _add_fault(self, text: str) -> None:
         self.faults.append(f"{self.path}: {text}")
 
 
 def _find_changed_metadata(path: Path, journal: _Journal) -> Iterator[str]:
-    for name, value in journal.metadata.items():
+    for name, value in journal.state.written_once.items():
         file = path / name
         if file.is_file() and digest(file.read_bytes()) != value:
             yield f"{file}: is not as it was recorded"

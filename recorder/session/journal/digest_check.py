@@ -7,7 +7,6 @@ import io
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError
@@ -90,8 +89,6 @@ class _Check:
         self.ticks = self._read = 0
         self._cuts: dict[str, list[tuple[int, int]]] = {}
         self._known_gaps: list[list[int]] = []
-        self._metadata: dict[str, bytes] = {}
-        self._declared: set[str] = set()
         self._patched: dict[str, bytes] = {}
         self._files: OrderedDict[str, RecordedFile] = OrderedDict()
         self._packed: Mapping[str, PackedChannel] = {}
@@ -106,7 +103,7 @@ class _Check:
                 self._report.warning(f"{text}; a writer went on with the records behind them")
             else:
                 self._report.error(text)
-        self._check_metadata()
+        self._check_metadata(state)
         self._specs = state.specs
         self._packed = find_packed(self._path, state.packed)
         for packed in {entry.channel: entry for entry in self._packed.values()}.values():
@@ -144,33 +141,22 @@ class _Check:
             before = frame
             match frame.kind:
                 case "open":
-                    self._metadata |= content.get("files", {})
                     self._patched.clear()  # a writer that resumes patches them again
                     self._known_gaps += [list(gap) for gap in content.get("gaps", ())]
                     for name, at in content.get("cut", {}).items():
                         self._cuts.setdefault(name, []).append((frame.start, at))
-                case "stream":
-                    stream = content["spec"]["name"]
-                    self._declared.add(stream)
-                    for name, value in content.get("files", {}).items():
-                        self._metadata[f"{stream}/{name}"] = value
                 case "commit":
                     self._patched |= content.get("patched", {})
-                case "close":
-                    self._check_close(content, state)
+                case "close" if content.get("root", state.tree.root) != state.tree.root:
+                    text = "its digests are not those it was closed with"
+                    self._report.error(f"{self._journal}: {text}")
         return state
 
-    def _check_close(self, content: dict[str, Any], state: JournalState) -> None:
-        if "root" in content and content["root"] != state.tree.root:
-            self._report.error(f"{self._journal}: its digests are not those it was closed with")
-        if "session" in content:
-            self._metadata[f"{layout.PRIVATE}/{layout.SESSION_JSON}"] = content["session"]
-
-    def _check_metadata(self) -> None:
-        for name, value in self._metadata.items():
+    def _check_metadata(self, state: JournalState) -> None:
+        for name, value in state.written_once.items():
             path = self._path / name
             stream, _, file = name.partition("/")
-            if file and stream in self._declared and not path.parent.exists():
+            if file and stream in state.specs and not path.parent.exists():
                 continue  # a stream without a sample has no folder; another rule reports the rest
             try:
                 found = digest(path.read_bytes())

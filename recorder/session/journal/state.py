@@ -70,6 +70,7 @@ class JournalState:
         positions: by stream, its position in the last commit.
         events: events of the last commit that were not in their file yet.
         closed: the state of a `close` record, or None.
+        session: digest of ``session.json`` when the session was closed.
         next: name of the session that continues it, or None.
         next_folder: the folder of that session, if that is another one.
         next_first: digest of the first record of its journal.
@@ -104,6 +105,7 @@ class JournalState:
     positions: dict[str, dict[str, Any]] = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
     closed: str | None = None
+    session: bytes = b""
     next: str | None = None
     next_folder: str | None = None
     next_first: bytes = b""
@@ -168,9 +170,15 @@ class JournalState:
                 self.next_folder = content.get("folder")
                 self.next_first = content.get("first", b"")
             case "close":
-                self.closed = content["state"]
+                self.closed, self.session = content["state"], content.get("session", b"")
         self.length, self.signed = frame.end, frame.kind == "sign"
         return content
+
+    @property
+    def written_once(self) -> dict[str, bytes]:
+        """Digests of the files that were written at once, ``session.json`` included, by path."""
+        header = {f"{layout.PRIVATE}/{layout.SESSION_JSON}": self.session} if self.session else {}
+        return self.metadata | header
 
     def find_next_session(self, session: Path) -> Path | None:
         """Return the folder of the session that continues `session`; None if there is none."""
