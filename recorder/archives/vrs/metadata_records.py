@@ -19,7 +19,6 @@ from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError
 from recorder.common.files import Closeable
 from recorder.formats.vrs import RecordType, StreamId
-from recorder.formats.vrs.chunks import ChunkedFile
 from recorder.formats.vrs.compression import decompress
 from recorder.formats.vrs.headers import (
     DESCRIPTION_TYPE_ID,
@@ -29,8 +28,8 @@ from recorder.formats.vrs.headers import (
     FileHeader,
     RecordHeader,
 )
-from recorder.formats.vrs.scan import RecordWalk
-from recorder.formats.vrs.tags import StreamTags, TagsRecord, unpack_description
+from recorder.formats.vrs.scan import ChunkedFile, RecordWalk
+from recorder.formats.vrs.streams import StreamTags, TagsRecord, unpack_description
 from recorder.formats.vrs.writer import choose_id
 from recorder.session.reader import Session
 from recorder.session.vrs.data_records import create_metadata_stream, create_session_stream

@@ -39,7 +39,7 @@ from recorder.formats.vrs import (
     default_index_path,
 )
 from recorder.formats.vrs.headers import creation_id
-from recorder.formats.vrs.tags import StreamTags
+from recorder.formats.vrs.streams import StreamTags
 from recorder.formats.vrs.writer import choose_id
 from recorder.session.layout import VRS
 from recorder.session.playback import is_small

@@ -15,12 +15,13 @@ from recorder.common.errors import FormatError
 from recorder.formats.bags import messages
 from recorder.formats.bags.bag import Bag
 from recorder.formats.bags.messages import (
+    POSITION_DECODERS,
     Decode,
     Kind,
     decode_json_imu,
+    decode_json_position,
     decode_ros2_loss,
 )
-from recorder.formats.bags.positions import POSITION_DECODERS, decode_json_position
 from recorder.formats.bags.timing import first_ns
 
 if TYPE_CHECKING:

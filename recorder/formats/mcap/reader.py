@@ -26,9 +26,9 @@ from mcap.records import Header, Metadata
 from recorder.common.errors import FormatError
 from recorder.common.files import Closeable
 from recorder.formats.mcap import LogOrder, layout
-from recorder.formats.mcap.index import FileIndex
-from recorder.formats.mcap.log_times import (
+from recorder.formats.mcap.index import (
     Entries,
+    FileIndex,
     block_records,
     indexed_log_times,
     read_log_times,

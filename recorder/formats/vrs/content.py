@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.common.errors import FormatError
-from recorder.formats.vrs.layout import DataLayout
-from recorder.formats.vrs.layout_spec import LayoutSpec
+from recorder.formats.vrs.layout import DataLayout, LayoutSpec
 from recorder.formats.vrs.media import (
     AUDIO_FORMATS,
     PIXEL_ARRAYS,

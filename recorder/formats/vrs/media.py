@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from recorder.formats.vrs.elements import uint8, uint32
-from recorder.formats.vrs.layout import DataLayout, Enum, String, Value
+from recorder.formats.vrs.layout import DataLayout, Enum, String, Value, uint8, uint32
 
 IMAGE_FORMATS = ("undefined", "raw", "jpg", "png", "video", "jxl", "custom_codec")
 """Names of image formats, in the order of their numbers."""

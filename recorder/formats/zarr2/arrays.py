@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.common.errors import FormatError, UsageError, need_extra
-from recorder.formats.zarr2.jsontext import dump_json
+from recorder.formats.zarr2.documents import dump_json
 
 BYTE_SHUFFLE = 1
 BIT_SHUFFLE = 2

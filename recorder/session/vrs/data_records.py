@@ -38,8 +38,11 @@ from recorder.formats.vrs import (
     Value,
 )
 from recorder.formats.vrs import StreamSpec as VrsStreamSpec
-from recorder.formats.vrs.elements import (
+from recorder.formats.vrs.layout import (
+    ARRAY,
+    VALUE,
     ElementType,
+    Piece,
     float32,
     float64,
     int8,
@@ -53,7 +56,6 @@ from recorder.formats.vrs.elements import (
     uint64,
 )
 from recorder.formats.vrs.media import NEXT_CONTENT_BLOCK_SIZE
-from recorder.formats.vrs.pieces import ARRAY, VALUE, Piece
 from recorder.formats.vrs.record_format import Content
 from recorder.session.vrs.files import STREAM_TAG
 

@@ -23,7 +23,7 @@ from recorder.formats.vrs import (
     Value,
 )
 from recorder.formats.vrs.content import Block, read_blocks
-from recorder.formats.vrs.elements import uint8, uint32
+from recorder.formats.vrs.layout import uint8, uint32
 from recorder.formats.vrs.media import (
     AudioSpec,
     CodecSpec,

@@ -33,7 +33,7 @@ from recorder.formats.zarr2 import (
     open_store,
     read_metadata,
 )
-from recorder.formats.zarr2.cbor import load_cbor
+from recorder.formats.zarr2.documents import load_cbor
 from recorder.formats.zarr2.itar import GATHER_BYTES, member_header
 from recorder.formats.zarr2.stores import compute_md5
 from tests.formats.zarr2.kit import keys_of
