@@ -28,8 +28,7 @@ from recorder.perception.frames import time_windows
 from recorder.perception.poses import Identity, RecordedPoses, find_poses
 from recorder.session.discovery import find_sessions_below
 from recorder.session.event_clips import KeptEvent
-from recorder.session.loss_accounts import losses
-from recorder.session.loss_intervals import loss_intervals
+from recorder.session.loss_accounts import loss_intervals, losses
 from recorder.session.missing_sensors import collect_losses
 from recorder.session.part import WHOLE, Moment, Part
 from recorder.session.reader import Session as Reader

@@ -16,8 +16,7 @@ from recorder.integrity.signatures import SIGN, count_samples
 from recorder.integrity.vehicle_key import Signed
 from recorder.session import layout
 from recorder.session.discovery import fail, walk
-from recorder.session.journal.checks import check_journal
-from recorder.session.journal.digest_check import check_digests
+from recorder.session.journal.checks import check_digests, check_journal
 from recorder.session.journal.digests import digest
 from recorder.session.journal.frames import FIRST
 from recorder.session.journal.journal import digest_first_record, walk_journal

@@ -17,7 +17,7 @@ from recorder.session.event_clips import KeptEvent
 from recorder.session.incidents import classify_events
 from recorder.session.journal.journal import read_journal
 from recorder.session.layout import ARCHIVES, JOURNAL, private
-from recorder.session.loss_intervals import loss_intervals
+from recorder.session.loss_accounts import loss_intervals
 from recorder.session.outputs import PACKED_PARTS
 from recorder.session.reader import Session, read_header
 from recorder.session.stream import Stream
@@ -94,7 +94,7 @@ def summarize(
           ``lost``; empty if nothing is missing;
         - per stream, if asked for, ``gaps``: the losses in order of time, each ``{start_ns, end_ns,
           duration_ns, cause, count, estimate, first_seq, last_seq}``
-          (`recorder.session.loss_intervals`), the first `MOST_GAPS`, and ``gaps_left_out``, the
+          (`recorder.session.loss_accounts`), the first `MOST_GAPS`, and ``gaps_left_out``, the
           number of the others;
         - ``record_format``: content of ``session.vrs``, ``{bytes, records, indexed, streams}``
           (see `describe_vrs`); null if the session has none;

@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from recorder.common.errors import RecorderError
 from recorder.session.incidents import classify_events
-from recorder.session.loss_accounts import WINDOW, losses
-from recorder.session.loss_intervals import find_gap_losses, get_event_interval_ns
+from recorder.session.loss_accounts import WINDOW, find_gap_losses, get_event_interval_ns, losses
 from recorder.session.missing_sensors import collect_losses
 from recorder.session.reader import Session
 from recorder.session.stream import Stream

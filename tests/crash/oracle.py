@@ -19,8 +19,8 @@ from recorder.formats.vrs import LayoutBlock, RecordType, StreamId, VrsReader
 from recorder.recording.writer.recovery import RECOVERY
 from recorder.session.layout import RECOVERED
 from recorder.session.validation import validate
-from recorder.session.vrs.data_records import StateData
 from recorder.session.vrs.files import map_vrs_streams, open_vrs
+from recorder.session.vrs.records import StateData
 from tests.crash.scenario import (
     SEGMENT_BYTES,
     SPECS,

@@ -47,7 +47,7 @@ from recorder.archives.finalize.sessions import (
 )
 from recorder.archives.sample_workers import SampleWorkers, processes_for, start_early, tune_memory
 from recorder.common.errors import RecorderError, RedactionError, UsageError
-from recorder.integrity.sealing import find_common_signer, find_signer, is_proven_by
+from recorder.integrity.archives import find_common_signer, find_signer, is_proven_by
 from recorder.integrity.vehicle_key import VehicleKey
 from recorder.session.layout import ARCHIVES
 from recorder.session.outputs import PACKED_PARTS

@@ -14,8 +14,7 @@ from recorder.archives.finalize.sessions import LockedSession
 from recorder.archives.sample_workers import SampleWorkers
 from recorder.archives.staging import empty, measure_size, publish, staging
 from recorder.common.errors import RecorderError, StorageError, UsageError
-from recorder.integrity.archives import digest_files
-from recorder.integrity.sealing import seal_archive
+from recorder.integrity.archives import digest_files, seal_archive
 from recorder.integrity.vehicle_key import VehicleKey
 from recorder.perception.redaction.pictures import sentence
 from recorder.session.outputs import write_record

@@ -45,7 +45,7 @@ from recorder.perception.foxglove.schema import message_encoding
 from recorder.perception.foxglove.series import json_channels, position_channel, small_channels
 from recorder.perception.frames import image_channel, kind_of
 from recorder.perception.labels import Lines
-from recorder.session.event_texts import format_event
+from recorder.session.events import format_event
 from recorder.session.replay import playable_spec
 from recorder.session.stream import Stream
 

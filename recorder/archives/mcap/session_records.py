@@ -22,7 +22,7 @@ from recorder.formats.mcap.writer import McapWriter
 from recorder.perception.calibration import Calibration
 from recorder.session.event_clips import KeptEvent
 from recorder.session.playback import recorded_spec
-from recorder.session.vrs.metadata_records import TIME_DOMAIN, as_json, as_text, map_drivers
+from recorder.session.vrs.records import TIME_DOMAIN, as_json, as_text, map_drivers
 
 PUBLISH_TIME = (
     "epoch ns at which the sample was durable on the recorder's disk (commit of the session's "

@@ -32,10 +32,11 @@ from recorder.formats.vrs.scan import ChunkedFile, RecordWalk
 from recorder.formats.vrs.streams import StreamTags, TagsRecord, unpack_description
 from recorder.formats.vrs.writer import choose_id
 from recorder.session.reader import Session
-from recorder.session.vrs.data_records import create_metadata_stream, create_session_stream
 from recorder.session.vrs.files import map_vrs_streams
-from recorder.session.vrs.metadata_records import (
+from recorder.session.vrs.records import (
     configuration,
+    create_metadata_stream,
+    create_session_stream,
     event_state,
     file_tags,
     map_drivers,

@@ -44,10 +44,11 @@ from recorder.formats.vrs.writer import choose_id
 from recorder.session.layout import VRS
 from recorder.session.playback import is_small
 from recorder.session.stream import Stream
-from recorder.session.vrs.data_records import DATA, create_metadata_stream
-from recorder.session.vrs.metadata_records import (
+from recorder.session.vrs.records import (
+    DATA,
     as_json,
     as_text,
+    create_metadata_stream,
     map_drivers,
     mask_configuration,
     mask_tags,

@@ -17,7 +17,7 @@ from recorder.codecs.streams import StreamSpec
 from recorder.common.files import Buffer
 from recorder.session.playback import Chunk, play, recorded_spec
 from recorder.session.stream import Stream
-from recorder.session.vrs.data_records import DataRecords
+from recorder.session.vrs.records import DataRecords
 
 TOGETHER = tuple(
     name

@@ -15,9 +15,8 @@ import msgpack
 from recorder.codecs.storage import known_lengths
 from recorder.codecs.streams import TIME_CHANNELS, StreamSpec
 from recorder.session import layout
-from recorder.session.journal.digests import Digested, Leaf, Range, digest
+from recorder.session.journal.digests import Digested, Leaf, MerkleTree, Range, digest, digest_leaf
 from recorder.session.journal.frames import FIRST, MAX_BODY, Frame
-from recorder.session.journal.merkle import MerkleTree, digest_leaf
 from recorder.session.journal.packed_channels import PackedChannel
 
 _SNAPSHOT = (
