@@ -8,7 +8,7 @@ vehicle's key where the finalizer has access to it::
 The statement has ``kind`` (``archive``), ``archive`` and ``name``, ``files`` (``{path: {bytes,
 sha256}}`` relative to the archive's folder), ``sources``, a `describe_source` per session, and
 ``about``, the other values of the record.  The vehicle's signature states that the archive was
-packed on the vehicle, from a session that matched its signature: it is verified before it is packed.
+packed on the vehicle, from a session that matched its signature: it is verified before packing.
 """
 
 from __future__ import annotations

@@ -318,9 +318,10 @@ class Stream:
         `SEARCH_STAMPS` stamps are kept in memory, so that times that rise are found fastest.
         """
         start, times = self._searched
-        stop = start + len(times)
-        covers_start = start == 0 or times[0] < t_ns
-        if not covers_start or not (stop == len(self) or (len(times) and t_ns <= times[-1])):
+        is_end = start + len(times) == len(self)
+        if not len(times) or not (
+            (start == 0 or times[0] < t_ns) and (is_end or t_ns <= times[-1])
+        ):
             start = 0
             if len(self) > SEARCH_STAMPS:
                 stamps = range(len(self))
