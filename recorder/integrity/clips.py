@@ -35,7 +35,7 @@ from recorder.integrity.origin_proof import (
     group_samples,
     select_groups,
 )
-from recorder.integrity.proof import FindSource, Proof, Trust, check_source
+from recorder.integrity.proof import FindSource, Proof, Trust, add_time, check_source
 from recorder.integrity.signatures import digest_metadata
 from recorder.integrity.vehicle_key import Signed
 from recorder.session import layout
@@ -253,7 +253,7 @@ def check_origins(clip: Session, claim: Claim, trust: Trust, proof: Proof) -> No
         if missing.any() and (whole or trust.fingerprints):
             k, last = np.flatnonzero(missing)[[0, -1]].tolist()
             text = f"samples {k} to {last} are not proven to be of {' or '.join(names)}"
-            proof.faults.append(_add_time(clip.streams[name], k, f"{clip.path / name}: {text}"))
+            proof.faults.append(add_time(clip.streams[name], k, f"{clip.path / name}: {text}"))
     if len(proof.faults) > before:
         return
     if not whole:
@@ -348,7 +348,7 @@ class _Origin:
             if len(missing):
                 text = f"samples 0 to {len(missing) - 1} are not proven to be of {self._name}"
                 text = f"{self._clip.path / name}: {text}: {error}"
-                yield _add_time(self._clip.streams[name], 0, text)
+                yield add_time(self._clip.streams[name], 0, text)
 
     def _get_reader(self, path: str) -> ChannelReader:
         stream, _, channel = path.partition("/")
@@ -372,7 +372,7 @@ class _Origin:
         try:
             groups = select_groups(group_samples(table.rows, name), theirs, theirs + count)
         except FormatError as error:
-            yield _add_time(stream, first, f"{stream.path}: {error} of {self._name}")
+            yield add_time(stream, first, f"{stream.path}: {error} of {self._name}")
             return
         for group in groups:
             low, high = max(theirs, group.start), min(theirs + count, group.stop)
@@ -387,17 +387,9 @@ class _Origin:
                     why = f": {error}"
                 if why:
                     text = f"samples {at} to {end - 1} are not proven to be of {self._name}{why}"
-                    yield _add_time(stream, at, f"{stream.path / channel}: {text}")
+                    yield add_time(stream, at, f"{stream.path / channel}: {text}")
                     return
             left[at:end] = False
-
-
-def _add_time(stream: Stream, sample: int, text: str) -> str:
-    """Return a fault with the time of its first sample."""
-    try:
-        return f"{text}, from {human_time(int(stream.times(sample, sample + 1)[0]))} on"
-    except (FormatError, OSError, LookupError, ValueError):  # the times are damaged
-        return text
 
 
 def _find_difference(reader: ChannelReader, at: int, recorded: Sequence[bytes]) -> int:

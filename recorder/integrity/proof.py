@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from recorder.common.errors import UsageError
+from recorder.common.errors import FormatError, UsageError
+from recorder.common.text_format import human_time
 from recorder.integrity.signatures import SIGN
 from recorder.integrity.vehicle_key import Signed, read_anchor
 from recorder.session.journal.digests import digest
 from recorder.session.journal.frames import encode_frame
+from recorder.session.stream import Stream
 
 SHOWN: Final = 16
 """Number of digits of a digest or a fingerprint that a line shows."""
@@ -183,3 +185,11 @@ def check_source(
     else:
         proof.faults.append(f"{proof.path}: its source: {session.first_fault}")
     return session
+
+
+def add_time(stream: Stream, sample: int, text: str) -> str:
+    """Return a fault with the time of its first sample."""
+    try:
+        return f"{text}, from {human_time(int(stream.times(sample, sample + 1)[0]))} on"
+    except (FormatError, OSError, LookupError, ValueError):  # the times are damaged
+        return text

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from recorder.common.errors import FormatError, RecorderError, SessionError, UsageError
-from recorder.common.text_format import human_time
-from recorder.integrity.proof import Proof, Trust
+from recorder.common.errors import RecorderError, SessionError, UsageError
+from recorder.integrity.proof import Proof, Trust, add_time
 from recorder.integrity.signatures import SIGN, count_samples
 from recorder.integrity.vehicle_key import Signed
 from recorder.session import layout
@@ -103,7 +102,7 @@ def _verify(
     if check_journal(session, report):
         check_digests(session, report, advance)
     problems = [p for p in report.problems if p.severity == ERROR]
-    proof.faults += [_add_time(session, problem) for problem in problems]
+    proof.faults += [_describe_problem(session, problem) for problem in problems]
     if not any(str(journal.path) in fault for fault in proof.faults):
         proof.faults += journal.faults
     proof.faults += [f"{path}/{name}: {error}" for name, error in session.broken.items()]
@@ -255,15 +254,12 @@ def _walk_files(path: Path) -> Iterator[tuple[str, os.stat_result]]:
             yield each.relative_to(path).as_posix(), each.lstat()
 
 
-def _add_time(session: Session, problem: Problem) -> str:
+def _describe_problem(session: Session, problem: Problem) -> str:
     """Return a problem's message with the time of its sample."""
-    if problem.stream is None or problem.sample is None:
+    stream = session.streams.get(problem.stream or "")
+    if stream is None or problem.sample is None:
         return problem.message
-    try:
-        times = session.streams[problem.stream].times(problem.sample, problem.sample + 1)
-        return f"{problem.message}, from {human_time(int(times[0]))} on"
-    except (FormatError, OSError, LookupError, ValueError):  # the times are damaged
-        return problem.message
+    return add_time(stream, problem.sample, problem.message)
 
 
 def _describe_error(path: Path, error: Exception) -> str:

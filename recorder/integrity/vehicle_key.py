@@ -298,7 +298,7 @@ def make_key(folder: Path) -> Path:
         UsageError: there is a key already, or PyNaCl is missing.
         StorageError: the folder cannot be written to.
     """
-    made, path = _import_nacl().signing.SigningKey.generate(), folder / KEY
+    secret, path = _import_nacl().signing.SigningKey.generate(), folder / KEY
     try:
         make_folders(folder.parent)
         folder.mkdir(0o700, exist_ok=True)
@@ -310,10 +310,10 @@ def make_key(folder: Path) -> Path:
             fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
             undo.callback(path.unlink)
             with os.fdopen(fd, "wb") as file:
-                file.write(_encode_pem("PRIVATE KEY", _PRIVATE_HEAD + bytes(made)))
+                file.write(_encode_pem("PRIVATE KEY", _PRIVATE_HEAD + bytes(secret)))
                 file.flush()
                 os.fsync(file.fileno())
-            public = _encode_pem("PUBLIC KEY", _PUBLIC_HEAD + bytes(made.verify_key))
+            public = _encode_pem("PUBLIC KEY", _PUBLIC_HEAD + bytes(secret.verify_key))
             PosixDisk().write_file(path.with_suffix(_PUBLIC), public)
             path.with_suffix(_PUBLIC).chmod(0o644)
             Register(path.with_suffix(_REGISTER)).make()

@@ -22,7 +22,6 @@ from recorder.common.files import Buffer
 from recorder.session.playback import (
     Chunk,
     Hole,
-    find_origin_ns,
     get_play_time_ns,
     play,
     read_chunk,
@@ -74,7 +73,7 @@ class Replay:
         self.specs: Mapping[str, StreamSpec] = {
             stream.name: recorded_spec(stream) for stream in chosen if stream.has_times
         }
-        origin = find_origin_ns(session)
+        origin = session.first_ns
         if origin is None or not any(len(stream) for stream in chosen):
             raise SessionError(f"{session.path}: has no sample to replay")
         self._origin_ns = origin

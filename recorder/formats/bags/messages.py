@@ -362,30 +362,6 @@ def number_row(values: Mapping[str, Any], name: str, length: int) -> Floats:
 
 Decode = Callable[[Buffer], Any]
 
-_ROS2: Final = {
-    COMPRESSED_IMAGE: Kind.PICTURES,
-    IMAGE: Kind.PICTURES,
-    "ouster_sensor_msgs/msg/PacketMsg": Kind.PACKETS,
-    "ouster_ros/msg/PacketMsg": Kind.PACKETS,
-    CAN_FRAME: Kind.CAN_FRAMES,
-    FD_FRAME: Kind.CAN_FRAMES,
-    STRING: Kind.TEXT,
-    TRANSFORMS: Kind.TRANSFORMS,
-    CAMERA_INFO: Kind.CAMERA_MODEL,
-}
-DECODERS: Final[Mapping[tuple[str, str], tuple[Kind, Decode]]] = {
-    **{("cdr", name): (kind, partial(decode_message, name)) for name, kind in _ROS2.items()},
-    ("cdr", IMU): (Kind.IMU, decode_ros2_imu),
-    ("json", "recorder.Loss"): (Kind.LOSSES, decode_loss),
-    ("protobuf", "foxglove.CompressedImage"): (Kind.PICTURES, decode_foxglove_compressed_image),
-    ("protobuf", "foxglove.RawImage"): (Kind.PICTURES, decode_foxglove_raw_image),
-    ("protobuf", "foxglove.FrameTransforms"): (Kind.TRANSFORMS, decode_foxglove_transforms),
-    ("protobuf", "foxglove.FrameTransform"): (Kind.TRANSFORMS, decode_foxglove_transform),
-    ("protobuf", "foxglove.CameraCalibration"): (Kind.CAMERA_MODEL, decode_foxglove_calibration),
-}
-"""Kind and decoder of messages, by message encoding and name of the schema."""
-
-
 _NAN9: Final = (math.nan,) * 9
 _ROWS: Final = {"pos": 3, "vel": 3, "cov": 9}
 _BYTE_CHANNELS: Final = frozenset({"fix", "sats", "quality"})
@@ -487,8 +463,27 @@ def _convert_to_ned(enu: Sequence[float]) -> Floats:
     return nn, ne, -nu, en, ee, -eu, -un, -ue, uu
 
 
-POSITION_DECODERS: Final[Mapping[tuple[str, str], tuple[Kind, Decode]]] = {
+_ROS2: Final = {
+    COMPRESSED_IMAGE: Kind.PICTURES,
+    IMAGE: Kind.PICTURES,
+    "ouster_sensor_msgs/msg/PacketMsg": Kind.PACKETS,
+    "ouster_ros/msg/PacketMsg": Kind.PACKETS,
+    CAN_FRAME: Kind.CAN_FRAMES,
+    FD_FRAME: Kind.CAN_FRAMES,
+    STRING: Kind.TEXT,
+    TRANSFORMS: Kind.TRANSFORMS,
+    CAMERA_INFO: Kind.CAMERA_MODEL,
+}
+DECODERS: Final[Mapping[tuple[str, str], tuple[Kind, Decode]]] = {
+    **{("cdr", name): (kind, partial(decode_message, name)) for name, kind in _ROS2.items()},
+    ("cdr", IMU): (Kind.IMU, decode_ros2_imu),
     ("cdr", NAV_SAT_FIX): (Kind.POSITIONS, decode_ros2_position),
+    ("json", "recorder.Loss"): (Kind.LOSSES, decode_loss),
+    ("protobuf", "foxglove.CompressedImage"): (Kind.PICTURES, decode_foxglove_compressed_image),
+    ("protobuf", "foxglove.RawImage"): (Kind.PICTURES, decode_foxglove_raw_image),
+    ("protobuf", "foxglove.FrameTransforms"): (Kind.TRANSFORMS, decode_foxglove_transforms),
+    ("protobuf", "foxglove.FrameTransform"): (Kind.TRANSFORMS, decode_foxglove_transform),
+    ("protobuf", "foxglove.CameraCalibration"): (Kind.CAMERA_MODEL, decode_foxglove_calibration),
     ("protobuf", "foxglove.LocationFix"): (Kind.POSITIONS, decode_foxglove_position),
 }
-"""Kind and decoder by encoding and schema, as `recorder.formats.bags.messages.DECODERS`."""
+"""Kind and decoder of messages, by message encoding and name of the schema."""

@@ -182,15 +182,15 @@ class McapWriter(Closeable):
         number = len(self._channels) + 1
         if number > _MOST_CHANNELS:
             raise ValueError(f"{self.path}: more than {_MOST_CHANNELS} channels")
-        made = Channel(
+        added = Channel(
             id=number,
             topic=topic,
             message_encoding=message_encoding,
             metadata=dict(metadata or {}),
             schema_id=schema,
         )
-        self._record(made)
-        self._channels[number] = made
+        self._record(added)
+        self._channels[number] = added
         self._compressed[number] = compress
         self.counts[number] = 0
         return number

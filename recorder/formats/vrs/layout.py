@@ -845,16 +845,16 @@ class DataLayout:
         if variants is None:
             variants = cls._variants = {}
         if names in variants:
-            made: type[Self] = variants[names]
-            return made
+            variant: type[Self] = variants[names]
+            return variant
         present: dict[str, Any] = {}
         for name in names:
             member = cls._members.get(name)
             if not isinstance(member, Optional):
                 raise FormatError(f"{cls.__name__} has no optional pieces {name!r}")
             present[name] = Optional(member.layout, present=True)
-        made = variants[names] = type(cls.__name__, (cls,), present)
-        return made
+        variant = variants[names] = type(cls.__name__, (cls,), present)
+        return variant
 
     def __init__(self, **values: Any) -> None:
         """Set pieces by their names; others have their default."""

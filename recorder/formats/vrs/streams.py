@@ -233,10 +233,10 @@ class RecordLayout:
     @classmethod
     def from_tags(cls, format_: RecordFormat, layouts: Sequence[LayoutSpec | None]) -> RecordLayout:
         """Make a layout from tags, without checks."""
-        made = cls.__new__(cls)
-        made.format = format_
-        made.layouts = tuple(layouts)
-        return made
+        layout = cls.__new__(cls)
+        layout.format = format_
+        layout.layouts = tuple(layouts)
+        return layout
 
     def tags(self, record_type: RecordType, version: int) -> dict[str, str]:
         """Return the tags that declare the layout."""

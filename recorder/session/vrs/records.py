@@ -246,7 +246,7 @@ class DataRecords:
             else range(0, len(frame) + 1, channel.sample_bytes)
             for channel, frame in zip(spec.channels, frames, strict=True)
         ]
-        made: list[list[Buffer]] = []
+        found: list[list[Buffer]] = []
         for at in range(len(t_mono)):
             head = [self._pack_head(message, t_mono, at)]
             parts: list[Buffer] = []
@@ -262,8 +262,8 @@ class DataRecords:
                 if self._video is not None and channel is self._video.channel:
                     video = self._video.described(data, ts[at])
             # The first block's size is the last piece of the layout.
-            made.append([b"".join((*head, video, *parts[:1])), *parts[1:]])
-        return made
+            found.append([b"".join((*head, video, *parts[:1])), *parts[1:]])
+        return found
 
     def _pack_head(self, message: Message, t_mono: Times, at: int) -> bytes:
         times = [int(t_mono[at])]
