@@ -21,7 +21,7 @@ from recorder.bus.wire import Kind, Message
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.common.files import PosixDisk
 from recorder.recording.writer.session_writer import SessionWriter
-from recorder.session.journal import digests, merkle, state
+from recorder.session.journal import digests, state
 from recorder.session.layout import JOURNAL, SessionPlan, private
 from tests.manual_clock import ManualClock
 
@@ -153,7 +153,7 @@ def measure_once(root: Path, seconds: float, hours: float) -> dict[tuple[str, st
     with (
         mock.patch.object(running, "update", timed(running.update)),
         mock.patch.object(running, "leaf", timed(running.leaf)),
-        mock.patch.object(merkle, "digest", timed(digests.digest)),
+        mock.patch.object(digests, "digest", timed(digests.digest)),
         mock.patch.object(state, "digest", timed(digests.digest)),
     ):
         load.turn()

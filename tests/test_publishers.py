@@ -20,7 +20,7 @@ from recorder.fleet.catalog.catalog import update_catalog
 from recorder.fleet.fetching import download_session
 from recorder.fleet.store import open_store
 from recorder.fleet.uploading import upload_session
-from recorder.formats.vrs.rewrite import rewrite_vrs
+from recorder.formats.vrs.writer import rewrite_vrs
 from recorder.integrity.vehicle_key import VehicleKey, make_key
 from recorder.recording.clip.writing import write_clip
 from recorder.recording.postprocessing.retention import keep

@@ -11,8 +11,7 @@ import numpy as np
 from drivers.camera.pictures import Missing, Shot
 from drivers.camera.rtsp.messages import Media
 from drivers.camera.rtsp.rtp import AccessUnit
-from recorder.common.errors import SourceError
-from recorder.common.extras import need_extra
+from recorder.common.errors import SourceError, need_extra
 
 _NAMES = {"h264": "h264", "h265": "hevc"}
 _MOST_THREADS = 4

@@ -5,8 +5,7 @@ from __future__ import annotations
 from drivers.camera.pictures import CodedPicture, Missing, Shot, require_same_size
 from drivers.camera.rtsp.messages import Media
 from drivers.camera.rtsp.rtp import AccessUnit
-from recorder.codecs.h264 import ParameterSets, has_picture, is_key, picture_size
-from recorder.codecs.h264_decoder import H264Decoder
+from recorder.codecs.h264 import H264Decoder, ParameterSets, has_picture, is_key, picture_size
 from recorder.common.errors import FormatError, SourceError
 
 B_FRAMES = (

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from recorder.common.errors import FormatError, SourceError
-from recorder.common.extras import need_extra
+from recorder.common.errors import FormatError, SourceError, need_extra
 
 _MOST_NAME: Final = 60
 _SHOWN: Final = 8

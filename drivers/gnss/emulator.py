@@ -23,8 +23,7 @@ from drivers.gnss.packets import FrameParser
 from drivers.gnss.stream import Reception
 from drivers.kit.emulator import EmulatedSource, Emulator
 from drivers.kit.emulator_faults import Fault, PacketFaults
-from recorder.common.errors import DeviceError, SourceError
-from recorder.common.extras import need_extra
+from recorder.common.errors import DeviceError, SourceError, need_extra
 from recorder.config.settings import SensorEntry
 
 DELAY_NS: Final = 40_000_000

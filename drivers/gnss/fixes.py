@@ -25,8 +25,7 @@ from drivers.gnss.gps_time import (
 )
 from drivers.gnss.packets import NMEA, SBF, UBX, Frame
 from recorder.codecs.streams import ChannelSpec, StreamSpec
-from recorder.common.errors import SourceError
-from recorder.common.extras import need_extra
+from recorder.common.errors import SourceError, need_extra
 
 NONE, DEAD_RECKONING, FIX_2D, FIX_3D, COMBINED, TIME_ONLY = range(6)
 AUTONOMOUS, DIFFERENTIAL, RTK_FIXED, RTK_FLOAT, ESTIMATED = 1, 2, 4, 5, 6

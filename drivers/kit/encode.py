@@ -14,8 +14,8 @@ from drivers.kit.driver import Item, Lost, Sample, State
 from recorder.bus.wire import Kind, Message
 from recorder.codecs import CHANNEL_FORMATS, Encode, Framing, payload
 from recorder.codecs.streams import ChannelSpec, StreamSpec
-from recorder.common.buffers import Buffer
 from recorder.common.errors import StreamChangedError
+from recorder.common.files import Buffer
 
 _BUSY = 0.7  # of a sample's period
 

@@ -8,8 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from recorder.codecs.streams import ChannelSpec
-from recorder.formats.bags.messages import Floats, Inertial
-from recorder.formats.bags.positions import Position
+from recorder.formats.bags.messages import Floats, Inertial, Position
 
 _INERTIAL_CHANNELS: Final = {
     "acc": ((3,), "acceleration, gravity included", "m/s^2"),

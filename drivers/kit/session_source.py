@@ -22,7 +22,6 @@ from recorder.session.playback import (
     Flaw,
     Hole,
     find_flaws,
-    find_origin_ns,
     get_play_time_ns,
     play,
     recorded_spec,
@@ -82,7 +81,7 @@ class SessionSource(Driver):
         if not any(len(session.streams[name]) for name in streams):
             raise SessionError(f"sensor {recorded!r} has no sample")
         self._decoded = decoded
-        self._origin_ns = find_origin_ns(session)
+        self._origin_ns = session.first_ns
         found = find_flaws(session, streams)
         self._items = heapq.merge(play(session, streams), found, key=get_play_time_ns)
         return specs

@@ -27,8 +27,8 @@ from urllib.parse import urlsplit
 import numpy as np
 import numpy.typing as npt
 
-from recorder.common.closeable import Closing
 from recorder.common.errors import DeviceError, SourceError
+from recorder.common.files import Closeable
 
 _SO_RCVBUFFORCE: Final = 33
 _SO_TIMESTAMPNS: Final = 35
@@ -112,7 +112,7 @@ class Batch:
 _MAPPED: Final = bytes(10) + b"\xff\xff"
 
 
-class SocketReceiver(Closing):
+class SocketReceiver(Closeable):
     """Reader of a socket's messages in batches, with the kernel's stamps and drop count.
 
     Args:

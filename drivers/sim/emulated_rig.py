@@ -17,8 +17,8 @@ from typing import Final
 
 from drivers.kit.emulator import EmulatedSource, Emulator
 from drivers.kit.emulator_faults import Fault
-from recorder.common.closeable import Closing
 from recorder.common.errors import ConfigError, DeviceError, SourceError
+from recorder.common.files import Closeable
 from recorder.config.settings import SensorEntry
 
 EMULATORS: Final[Mapping[str, str]] = {
@@ -64,7 +64,7 @@ def add_name(sensor: str) -> Iterator[None]:
         raise type(error)(f"{sensor}: {error}") from error
 
 
-class EmulatedRig(Closing):
+class EmulatedRig(Closeable):
     """Emulated devices that run until they are closed.
 
     >>> with EmulatedRig(entries, {"lidar": [Fault("loss", rate=0.01)]}) as rig:

@@ -93,7 +93,7 @@ class FramePlan:
     def _frame(self, index: int, t_ns: int) -> Frame:
         parts: dict[str, Part] = {self._by.name: Sample(self._by, index, t_ns)}
         for stream, ns in self._near:
-            near = stream._tools.search.nearest(t_ns, ns)
+            near = stream._reader.nearest(t_ns, ns)
             parts[stream.name] = None if near is None else Sample(stream, near, t_ns)
         for stream, ns in self._windows:
             parts[stream.name] = stream.between(t_ns - ns + 1, t_ns + 1)

@@ -19,8 +19,8 @@ from recorder.api.errors import UnknownNameError, describe_unknown
 from recorder.api.frame import Frame, FramePlan
 from recorder.api.stream import Sample, Stream
 from recorder.api.stream_tools import StreamTools
-from recorder.common.closeable import Closing
 from recorder.common.errors import SessionError
+from recorder.common.files import Closeable
 from recorder.perception.calibration import Calibration as CalibrationFile
 from recorder.perception.calibration import session_calibration
 from recorder.perception.ego_motion import PoseWindow
@@ -28,8 +28,7 @@ from recorder.perception.frames import time_windows
 from recorder.perception.poses import Identity, RecordedPoses, find_poses
 from recorder.session.discovery import find_sessions_below
 from recorder.session.event_clips import KeptEvent
-from recorder.session.loss_accounts import losses
-from recorder.session.loss_intervals import loss_intervals
+from recorder.session.loss_accounts import loss_intervals, losses
 from recorder.session.missing_sensors import collect_losses
 from recorder.session.part import WHOLE, Moment, Part
 from recorder.session.reader import Session as Reader
@@ -62,7 +61,7 @@ class Gap:
     last_seq: int | None
 
 
-class Session(Closing):
+class Session(Closeable):
     """A session, or a part of one, for reading; made by `open` and `sessions`.
 
     ::

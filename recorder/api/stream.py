@@ -168,7 +168,7 @@ class Stream:
             ValueError: the tolerance is negative or not finite.
         """
         limit_ns = None if tolerance is None else to_ns("tolerance", tolerance)
-        index = self._tools.search.nearest(t_ns, limit_ns)
+        index = self._reader.nearest(t_ns, limit_ns)
         return None if index is None else Sample(self, index)
 
     def between(self, start_ns: int, end_ns: int) -> Window:
@@ -181,7 +181,7 @@ class Stream:
         Raises:
             SessionError: the stream has no times.
         """
-        return Window(self, self._tools.search.between(start_ns, end_ns))
+        return Window(self, self._reader.between(start_ns, end_ns))
 
     def picture(self, index: int) -> npt.NDArray[np.uint8]:
         """Decode a camera's picture, uint8 [height, width, 3], RGB.

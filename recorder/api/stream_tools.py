@@ -18,11 +18,10 @@ from recorder.perception.radar.detections import RadarDetections
 from recorder.perception.sensor_files import radar_geometry
 from recorder.session.playback import recorded_spec
 from recorder.session.stream import Stream
-from recorder.session.time_search import TimeSearch
 
 
 class StreamTools:
-    """Readers of a stream's times, pictures and points.
+    """Readers of a stream's pictures and points.
 
     Args:
         stream: the stream.
@@ -36,11 +35,6 @@ class StreamTools:
     def kind(self) -> Kind:
         """The kind of the sensor."""
         return kind_of(self.stream)
-
-    @cached_property
-    def search(self) -> TimeSearch:
-        """Search for samples by time."""
-        return TimeSearch(self.stream)
 
     @cached_property
     def pictures(self) -> Pictures:

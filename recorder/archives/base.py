@@ -27,8 +27,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from recorder.archives.context import PackingContext
-from recorder.common.errors import UsageError
-from recorder.common.extras import need_extra
+from recorder.common.errors import UsageError, need_extra
 from recorder.config.options import OptionTable, check_options, suggest
 from recorder.config.settings import ARCHIVES
 

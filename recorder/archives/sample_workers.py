@@ -39,8 +39,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from recorder.archives.worker_process import WorkerProcess, start_server
-from recorder.common.closeable import Closing
 from recorder.common.errors import RecorderError
+from recorder.common.files import Closeable
 from recorder.session.part import WHOLE, Part
 from recorder.session.reader import Session, sensor_folders
 from recorder.session.session_part import SessionPart
@@ -66,7 +66,7 @@ SampleEncoder = Callable[[Sequence[int]], Sequence[Any]]
 """An encoder of samples of one stream, in a worker; it returns one value per sample."""
 
 
-class WorkerContext(Closing):
+class WorkerContext(Closeable):
     """State that the encoders of a process share.
 
     Attributes:
@@ -214,7 +214,7 @@ class _Waiting:
     future: Future[Answer] = field(compare=False)
 
 
-class SampleWorkers(Closing):
+class SampleWorkers(Closeable):
     """A session's workers; shared by all archives that are packed at the same time.
 
     Attributes:

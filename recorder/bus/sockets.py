@@ -32,9 +32,8 @@ import zmq
 from recorder.bus.messages import TapJoin
 from recorder.bus.wire import Kind, Message, decode, encode
 from recorder.codecs.streams import StreamSpec
-from recorder.common.buffers import Buffer, buffer_size
-from recorder.common.closeable import Closing
 from recorder.common.errors import ProtocolError, StorageError
+from recorder.common.files import Buffer, Closeable, buffer_size
 
 _DATA_MARK = 32  # messages; credit bounds their bytes
 _REPLY_MARK = 1000  # acks and hellos: small
@@ -87,7 +86,7 @@ class Waker:
                 os.close(self._fd)
 
 
-class ZmqSocket(Closing):
+class ZmqSocket(Closeable):
     """ZeroMQ socket with a poller that also watches a waker."""
 
     def __init__(
@@ -309,7 +308,7 @@ class TapSubscriber(ZmqSocket):
             yield message
 
 
-class TapReader(Closing):
+class TapReader(Closeable):
     """Receiver from many taps in one thread, whose subscriptions may change at any time.
 
     ::

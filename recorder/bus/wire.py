@@ -40,8 +40,8 @@ from msgspec import UNSET, Struct, UnsetType
 
 from recorder.codecs import CHANNEL_FORMATS, Framing
 from recorder.codecs.streams import StreamSpec
-from recorder.common.buffers import Buffer, buffer_size
 from recorder.common.errors import ProtocolError
+from recorder.common.files import Buffer, buffer_size
 from recorder.common.struct_codec import Count, describe_problem
 
 TimeArray = npt.NDArray[np.int64]

@@ -17,8 +17,7 @@ from recorder.cli.output import (
     human_time,
     note,
 )
-from recorder.session.end_reasons import ENDS
-from recorder.session.event_texts import format_event_line
+from recorder.session.events import ENDS, format_event_line
 
 _MOST_LINES = 20  # of marks, and of faults
 

@@ -98,7 +98,7 @@ def _is_session(path: Path) -> bool:
 
 def _report_session(args: argparse.Namespace) -> int:
     """Write the report of a session, and with ``--index`` the index of its root."""
-    from recorder.session.embedded_report import read_summary
+    from recorder.session.outputs import read_summary
 
     began_s = time.monotonic()
     report = _write_report(args.path, args.out)
@@ -169,8 +169,8 @@ def _lacks_report(path: Path) -> bool:
     """Check that a session has no current report; skip links out of the root."""
     from recorder.common.errors import RecorderError
     from recorder.session.discovery import describe_outside_link
-    from recorder.session.embedded_report import read_summary
     from recorder.session.layout import CLEAN, REPORT
+    from recorder.session.outputs import read_summary
     from recorder.session.reader import read_header
 
     if describe_outside_link(path) is not None:

@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from recorder.codecs.h264 import is_key, picture_size
-from recorder.codecs.h264_decoder import H264Decoder, rgb_pixels
+from recorder.codecs.h264 import H264Decoder, is_key, picture_size, rgb_pixels
 from recorder.codecs.jpeg import decode_jpeg, encode_jpeg, jpeg_size
 from recorder.codecs.xz import WORTH, BlockUnpacker, XzCompressor, decompress, stored_stream
-from recorder.common.buffers import Buffer
 from recorder.common.errors import FormatError, StreamChangedError
+from recorder.common.files import Buffer
 
 if TYPE_CHECKING:
     from recorder.codecs.streams import ChannelSpec, StreamSpec
@@ -256,28 +255,40 @@ class XzFrames(ChannelFormat):
         return decode
 
 
-class Bytes(ChannelFormat):
-    """Format of samples of bytes that differ in length.
+class _Indexed(ChannelFormat):
+    """Base of formats that roverd lacks: encoded samples, and an index of their places.
 
-    A sample is u1 [most bytes], decoded with zeros behind its own bytes.
+    Attributes:
+        row: content of a row of the index, and its number of u8.
     """
 
     framing = Framing.EACH
-    holds = "u1 [most bytes of a sample]"
-
-    def fits(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
-        return dtype == np.uint8 and len(shape) == 1
+    row: ClassVar[tuple[str, int]]
 
     def files(self, channel: str) -> tuple[str, ...]:
         return channel, channel + "_i"
 
     def make_entries(self, channel: ChannelSpec) -> dict[str, dict[str, Any]]:
-        text = f"offset and bytes of each sample in {channel.name}"
-        entry = {"format": "raw", "type": "u8", "shape": [2], "desc": text}
+        text, values = self.row
+        desc = f"{text} in {channel.name}"
+        entry = {"format": "raw", "type": "u8", "shape": [values], "desc": desc}
         return {self.files(channel.name)[1]: entry}
 
     def side_files(self, channel: str) -> tuple[str, ...]:
         return (channel + ".json",)
+
+
+class Bytes(_Indexed):
+    """Format of samples of bytes that differ in length.
+
+    A sample is u1 [most bytes], decoded with zeros behind its own bytes.
+    """
+
+    holds = "u1 [most bytes of a sample]"
+    row = "offset and bytes of each sample", 2
+
+    def fits(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
+        return dtype == np.uint8 and len(shape) == 1
 
     def content(self, channel: ChannelSpec) -> ContentBlock:
         return ContentBlock("custom", f"{channel.name}.bytes")
@@ -318,8 +329,8 @@ class Npz(ChannelFormat):
         return _load
 
 
-class Jpeg(ChannelFormat):
-    """Format with a JPEG for each picture, u1 [height, width, 3]: from BGR, decoded to RGB."""
+class _Pictures(ChannelFormat):
+    """Base of formats of encoded pictures."""
 
     framing = Framing.EACH
     holds = "u1 [height, width, 3]"
@@ -327,6 +338,10 @@ class Jpeg(ChannelFormat):
 
     def fits(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
         return dtype == np.uint8 and len(shape) == 3 and shape[2] == 3
+
+
+class Jpeg(_Pictures):
+    """Format with a JPEG for each picture, u1 [height, width, 3]: from BGR, decoded to RGB."""
 
     def content(self, channel: ChannelSpec) -> ContentBlock:
         height, width, _ = channel.shape
@@ -353,7 +368,7 @@ class Jpeg(ChannelFormat):
         return None if frame.rstrip(b"\0").endswith(b"\xff\xd9") else "the JPEG is cut short"
 
 
-class H264(ChannelFormat):
+class H264(_Indexed, _Pictures):
     """Format with an access unit of H.264, as the camera encoded it, for each picture.
 
     Pictures are u1 [height, width, 3].
@@ -362,23 +377,8 @@ class H264(ChannelFormat):
     pictures before them.
     """
 
-    framing = Framing.EACH
-    holds = "u1 [height, width, 3]"
-    picture = keyed = True
-
-    def fits(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
-        return dtype == np.uint8 and len(shape) == 3 and shape[2] == 3
-
-    def files(self, channel: str) -> tuple[str, ...]:
-        return channel, channel + "_i"
-
-    def make_entries(self, channel: ChannelSpec) -> dict[str, dict[str, Any]]:
-        text = f"offset, bytes and keyframe (0 or 1) of each access unit of H.264 in {channel.name}"
-        entry = {"format": "raw", "type": "u8", "shape": [3], "desc": text}
-        return {self.files(channel.name)[1]: entry}
-
-    def side_files(self, channel: str) -> tuple[str, ...]:
-        return (channel + ".json",)
+    row = "offset, bytes and keyframe (0 or 1) of each access unit of H.264", 3
+    keyed = True
 
     def can_start(self, frame: Buffer) -> bool:
         return is_key(frame)

@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from recorder.codecs.crc32 import combine_crc32
 from recorder.common.errors import FormatError
 
 HEADER_BYTES = FOOTER_BYTES = 12
@@ -257,18 +256,6 @@ def decompress(stream: bytes, size: int, where: str) -> bytes:
     if not decoder.eof or decoder.unused_data or len(values) != size:
         raise FormatError(f"{where} is not one xz stream of {size} bytes")
     return values
-
-
-def content_crc(stream: bytes) -> int | None:
-    """Return the CRC-32 of a stream's content without unpacking; None for other kinds of stream."""
-    crc = 0
-    try:
-        for _, stop, size in _find_blocks(stream):
-            check = int.from_bytes(stream[stop - _CRC_BYTES : stop], "little")
-            crc = combine_crc32(crc, check, size)
-    except (_OtherError, IndexError):
-        return None
-    return crc
 
 
 class BlockUnpacker:

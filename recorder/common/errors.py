@@ -20,6 +20,7 @@ class                     example                                               
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -124,3 +125,13 @@ class ArchiveError(FormatError):
     The message names the component, its instance and the frame.  A rejected frame leaves nothing
     in the archive: the next frame can be packed.
     """
+
+
+_PROJECT = Path(__file__).resolve().parents[2]
+_WHEEL = "vehicle_recorder-VERSION-py3-none-any.whl"
+
+
+def need_extra(extra: str) -> str:
+    """Return ``needs the extra rtsp (COMMAND)``, for the clone that runs, else for the wheel."""
+    source = _PROJECT if (_PROJECT / "pyproject.toml").is_file() else Path(_WHEEL)
+    return f"needs the extra {extra} ({sys.executable} -m pip install '{source}[{extra}]')"

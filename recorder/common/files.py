@@ -10,13 +10,40 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
+import stat
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
-from recorder.common.buffers import Buffer, buffer_size
+from recorder.common.errors import UsageError
 from recorder.common.syscalls import begin_writeback
+
+
+class Closeable:
+    """Object that is closed at the end of a ``with`` block."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release all resources."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+Buffer = bytes | bytearray | memoryview
+"""Encoded bytes, passed on without a copy."""
+
+
+def buffer_size(buffer: Buffer) -> int:
+    """Return the bytes in a buffer, whatever its item size."""
+    return buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
+
 
 FILE_MODE = 0o640
 FOLDER_MODE = 0o750
@@ -337,3 +364,47 @@ class PosixDisk:
     def free_bytes(self, path: Path) -> int:
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
+
+
+def check_private(path: Path) -> None:
+    """Check that other users cannot read a file of secrets.
+
+    Raises:
+        UsageError: the file cannot be read, belongs to another user, or has permissions for others.
+    """
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    if found.st_uid not in (os.geteuid(), 0):
+        raise UsageError(f"{path}: belongs to another user (uid {found.st_uid})")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        raise UsageError(f"{path}: others can read it; run `chmod 600 {path}`")
+
+
+def find_numbered_files(pattern: Path) -> list[tuple[int, Path]]:
+    """Return the files that match a pattern, by ascending number.
+
+    Args:
+        pattern: its name has one ``%d`` or ``%0Nd``, as printf has them, and ``%%`` for a ``%``.
+
+    Returns:
+        number and path of each file; empty if the name is not a pattern, or no file matches.
+    """
+    parts = re.split(r"(%%|%(?:0\d{1,2})?d)", pattern.name)
+    numbers = [part for part in parts[1::2] if part != "%%"]
+    if len(numbers) != 1 or any("%" in part for part in parts[::2]):
+        return []
+    width = int(numbers[0][1:-1] or 1)
+    at = parts.index(numbers[0])
+    before, behind = ("".join(some).replace("%%", "%") for some in (parts[:at], parts[at + 1 :]))
+    named = re.compile(rf"{re.escape(before)}(0*[0-9]{{{width},18}}){re.escape(behind)}")
+    files = []
+    try:
+        for path in pattern.parent.iterdir():
+            match = named.fullmatch(path.name)
+            if match is not None and f"{int(match[1]):0{width}d}" == match[1]:
+                files.append((int(match[1]), path))
+    except OSError:
+        return []
+    return sorted(files)

@@ -22,7 +22,7 @@ from typing import Any, ParamSpec, TypeVar
 from msgspec import structs
 
 from recorder.common.errors import ConfigError, ConfigFaultsError, UsageError
-from recorder.common.numbered_files import find_numbered_files
+from recorder.common.files import find_numbered_files
 from recorder.common.secret_masking import mask_value
 from recorder.config.driver_schema import SESSION_SCHEME, DriverSchema
 from recorder.config.expressions import compile_expression
@@ -150,12 +150,12 @@ def load_redact(path: Path) -> tuple[RedactSettings, ...]:
         ConfigFaultsError, ConfigError: the file, or an entry, is wrong, or there is no section.
     """
     reader = _ConfigReader(read_yaml(path), path.absolute().parent, [])
-    made = reader.redact()
+    cameras = reader.redact()
     if reader.faults:
         raise ConfigFaultsError(reader.faults)
-    if not made:
+    if not cameras:
         raise ConfigError(f"has no section {SECTION!r} with a camera", file=path, key=SECTION)
-    return made
+    return cameras
 
 
 def asks_for_redaction(config: Path) -> bool:
@@ -374,7 +374,7 @@ class _ConfigReader:
         if not isinstance(entries, dict):
             text = f"needs {{CAMERA: {{command: [PROGRAM]}}}}, or CAMERA: {KEEP}"
             raise self.document.fail(SECTION, text)
-        made = []
+        chosen = []
         for camera, entry in entries.items():
             key = f"{SECTION}.{camera}"
             known = sensors is None or camera == ALL_CAMERAS or _is_recorded(camera, sensors)
@@ -382,7 +382,7 @@ class _ConfigReader:
                 near = suggest(camera, sensors or ())
                 self.fault(key, f"no sensor records a stream {camera!r}{near}")
             elif entry == KEEP:
-                made.append(RedactSettings(camera, self.base))
+                chosen.append(RedactSettings(camera, self.base))
             elif not isinstance(entry, dict):
                 self.fault(key, f"needs a mapping with the key 'command', or {KEEP}")
             elif values := self.read(option_table(RedactSettings), entry, key):
@@ -390,8 +390,8 @@ class _ConfigReader:
                     self.fault(f"{key}.command", "needs a program")
                 else:
                     found = {"camera": camera, "folder": self.base}
-                    made.append(read_settings(values | found, RedactSettings))
-        return tuple(made)
+                    chosen.append(read_settings(values | found, RedactSettings))
+        return tuple(chosen)
 
     def _sensors(
         self,

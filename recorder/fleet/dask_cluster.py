@@ -16,8 +16,7 @@ from contextlib import ExitStack, contextmanager
 from multiprocessing import resource_tracker
 from typing import Any, Final
 
-from recorder.common.errors import RecorderError, StorageError, UsageError
-from recorder.common.extras import need_extra
+from recorder.common.errors import RecorderError, StorageError, UsageError, need_extra
 from recorder.fleet.packing_jobs import Job
 from recorder.fleet.packing_worker import Packed, pack_job
 

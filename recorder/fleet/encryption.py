@@ -13,9 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
-from recorder.common.errors import StorageError, UsageError
-from recorder.common.extras import need_extra
-from recorder.common.file_permissions import check_private
+from recorder.common.errors import StorageError, UsageError, need_extra
+from recorder.common.files import check_private
 
 _SECRET: Final = re.compile(r"AGE-SECRET-KEY-", re.IGNORECASE)
 _MOST_BYTES: Final = 64 << 10  # of a file of identities

@@ -26,7 +26,7 @@ from recorder.fleet.packing_jobs import Job, find_conflict, is_input, plan_redac
 from recorder.fleet.store import Entry, Manifest, Store, open_store
 from recorder.fleet.store.base import disk_errors
 from recorder.fleet.store.manifest import ENCRYPTED, archive_manifest, session_manifest
-from recorder.integrity.sealing import describe_source
+from recorder.integrity.archives import describe_source
 
 # Multiple of a session's bytes: itself and its archive; once more for redacted pictures.
 _SPACE_FACTOR: Final = 2.0

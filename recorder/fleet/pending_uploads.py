@@ -28,7 +28,7 @@ from recorder.recording.postprocessing.retention import is_unclaimed
 from recorder.recording.postprocessing.steps import find_due
 from recorder.session.discovery import find_sessions
 from recorder.session.layout import read_session_json
-from recorder.session.upload_record import is_safe_at, read_uploaded
+from recorder.session.outputs import is_safe_at, read_uploaded
 
 _LOOK_S = 5.0
 _ROUTES = Path("/proc/net/route")

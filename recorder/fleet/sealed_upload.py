@@ -25,7 +25,7 @@ from recorder.fleet.encryption import Recipients
 from recorder.fleet.store import Entry, ObjectExistsError, Segment, Store
 from recorder.fleet.store.base import Pace, Source, disk_errors, same_content
 from recorder.session.layout import private
-from recorder.session.upload_record import PARTS
+from recorder.session.outputs import UPLOAD_PARTS
 
 SEGMENT_BYTES: Final = 64 << 20
 """Largest number of plain bytes in one age file."""
@@ -207,7 +207,7 @@ def forget(session: Path, store: Store) -> None:
 def _local_files(session: Path, url: str) -> tuple[Path, Path, Path]:
     """Return the paths of the record, of the age file being sent, and of its upload record."""
     stem = hashlib.sha256(f"{url} encrypted".encode()).hexdigest()[:24]
-    folder = private(session, PARTS)
+    folder = private(session, UPLOAD_PARTS)
     return folder / f"{stem}.jsonl", folder / f"{stem}.age", folder / f"{stem}.json"
 
 

@@ -45,9 +45,8 @@ from recorder.session.layout import (
     read_session_json,
 )
 from recorder.session.lock import hold_session
-from recorder.session.reader import Session
-from recorder.session.upload_record import (
-    PARTS,
+from recorder.session.outputs import (
+    UPLOAD_PARTS,
     UPLOADED,
     UploadedTo,
     compute_stamp,
@@ -55,13 +54,14 @@ from recorder.session.upload_record import (
     read_uploaded,
     write_uploaded,
 )
+from recorder.session.reader import Session
 from recorder.session.validation import validate
 from recorder.session.validation_report import ERROR
 
 Progress = Callable[[int], None]
 """Callback that receives the size of each file that is in the store now, in bytes."""
 
-_LOCAL: Final = (LOCK, UPLOADED, PARTS)  # of `_recorder`: of use here only
+_LOCAL: Final = (LOCK, UPLOADED, UPLOAD_PARTS)  # of `_recorder`: of use here only
 _UNFINISHED: Final = re.compile(r"\..*\.part|.*\.tmp")  # of the finalizer, and of a disk's files
 _METADATA: Final = (".yaml", ".json", ".jsonl", ".csv")
 
@@ -231,10 +231,10 @@ def upload_session(
             stamp = ""
         write_uploaded(session, UploadedTo(store.url, digest, read_back, stamp))
         forget(session, store)
-        for record in private(session, PARTS).glob("*"):
+        for record in private(session, UPLOAD_PARTS).glob("*"):
             store.abandon(record)  # of a file that is no longer there
         with suppress(OSError):
-            private(session, PARTS).rmdir()  # unless an upload into another store is under way
+            private(session, UPLOAD_PARTS).rmdir()  # unless another upload is under way
     seconds = time.monotonic() - started
     return Uploaded(
         *(session, store.url, key, len(manifest.files), manifest.size, sent),
@@ -344,7 +344,7 @@ def _upload_plain(session: Path, name: str, path: str, store: Store, pace: Pace)
     """Upload a file without encryption."""
     source = session / path
     digest = hashlib.sha256(f"{store.url} {path}".encode()).hexdigest()[:24]
-    record = private(session, PARTS) / digest
+    record = private(session, UPLOAD_PARTS) / digest
     with disk_errors(source):
         size = source.stat().st_size
     try:

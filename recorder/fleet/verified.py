@@ -28,10 +28,8 @@ from recorder.fleet.store.manifest import (
     session_manifest,
 )
 from recorder.fleet.uploading import check_objects
-from recorder.integrity.proof import Proof, Trust
-from recorder.integrity.sources import check_source
-from recorder.integrity.vehicles import check_rows
-from recorder.integrity.verify import verify
+from recorder.integrity.proof import Proof, Trust, check_source
+from recorder.integrity.verify import check_rows, verify
 
 
 def verify_store(

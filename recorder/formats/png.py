@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.common.errors import ArchiveError
-from recorder.formats.fast_zlib import zlib
+from recorder.formats.zip import zlib
 from recorder.formats.zip.writer import Payload
 
 MAGIC = b"\x89PNG\r\n\x1a\n"

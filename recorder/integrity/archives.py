@@ -1,14 +1,14 @@
-"""Digests of an archive's files, and the verification of an archive.
+"""Signature and verification of an archive.
 
-The record of an archive (`recorder.session.packing_records`) has a part ``custody``, signed by the
+The record of an archive (`recorder.session.outputs`) has a part ``custody``, signed by the
 vehicle's key where the finalizer has access to it::
 
     {"statement": JSON, "signature": hex or "", "public_key": hex or ""}
 
 The statement has ``kind`` (``archive``), ``archive`` and ``name``, ``files`` (``{path: {bytes,
-sha256}}`` relative to the archive's folder), ``sources``, a `describe_source`
-(`recorder.integrity.sealing`) per session, and
-``about``, the other values of the record.
+sha256}}`` relative to the archive's folder), ``sources``, a `describe_source` per session, and
+``about``, the other values of the record.  The vehicle's signature states that the archive was
+packed on the vehicle, from a session that matched its signature: it is verified before packing.
 """
 
 from __future__ import annotations
@@ -16,20 +16,26 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from recorder.common.errors import RecorderError, UsageError
 from recorder.config.settings import ARCHIVES
-from recorder.integrity.proof import Proof, Trust
-from recorder.integrity.sources import FindSource, check_source
-from recorder.integrity.vehicle_key import Signed
-from recorder.session.packing_records import PARTS, encode_record
+from recorder.integrity.proof import FindSource, Proof, Trust, check_source
+from recorder.integrity.sessions import find_unreadable_files, verify_session
+from recorder.integrity.signatures import last_signature
+from recorder.integrity.vehicle_key import Signed, VehicleKey
+from recorder.session import layout
+from recorder.session.journal.journal import read_journal
+from recorder.session.outputs import PACKED_PARTS, encode_record
 
 _MOST_BYTES: Final = 256 << 20  # of a record, which names each file of an archive
 _LEFTOVER: Final = re.compile(r"\.[^/]+\.part|[a-z0-9]+(\.[^/]+)?\.json\.tmp")
-_DEPTH: Final = 4  # of PARTS/PART/KIND/.NAME.part
+_DEPTH: Final = 4  # of PACKED_PARTS/PART/KIND/.NAME.part
 
 
 def digest_files(files: Iterable[Path]) -> dict[str, dict[str, Any]]:
@@ -67,7 +73,7 @@ def find_records(path: Path) -> list[Path]:
             return named or found
     return [
         *_list_records(path),
-        *(r for part in sorted(path.glob(f"{PARTS}/*/")) for r in _list_records(part)),
+        *(r for part in sorted(path.glob(f"{PACKED_PARTS}/*/")) for r in _list_records(part)),
     ]
 
 
@@ -221,3 +227,111 @@ def _check_signature(proof: Proof, record: Path, sealed: Signed, trust: Trust) -
     else:
         proof.signed = True
         proof.proven.append(f"packed on the vehicle: signed by {trust.describe(sealed)}")
+
+
+def describe_source(session: Path) -> dict[str, Any]:
+    """Return the values that identify a source session and prove its content.
+
+    Returns:
+        ``session``, its name; ``head``, the digest of its journal's last record, ``root``, of the
+        tree of digests, and ``signed``, its last signature, None without one.
+
+    Raises:
+        SessionError: the journal cannot be read.
+    """
+    path = layout.private(session, layout.JOURNAL)
+    state, signed = read_journal(path), last_signature(path)
+    name = layout.read_session_json(session)["name"]
+    digests = {"head": state.link.hex(), "root": state.tree.root.hex()}
+    return {"session": name, **digests, "signed": signed and signed.to_record()}
+
+
+def find_signer(session: Path) -> VehicleKey | None:
+    """Return the key that signed a session, if it may sign the session's archives too.
+
+    Return None where the key is not available: archives are not signed there.  Also return None for
+    a session that does not match its signature; a line on stderr gives the reason.
+    """
+    try:
+        if (path := layout.read_session_json(session).get("signing_key")) is None:
+            return None
+        key = VehicleKey(Path(path))
+    except RecorderError:  # not on the vehicle
+        return None
+    faults = (
+        find_unreadable_files(session) or verify_session(session, Trust([key.fingerprint])).faults
+    )
+    if faults:
+        text = f"{session}: its archives will not be signed: {faults[0]}"
+        print(text, file=sys.stderr, flush=True)
+        return None
+    return key
+
+
+def find_common_signer(sessions: Iterable[Path]) -> VehicleKey | None:
+    """Return the key that may sign an archive of several sessions; see `find_signer`.
+
+    Return None unless one key may sign for every session.
+    """
+    keys = [find_signer(session) for session in sessions]
+    if any(key is None or key.public != keys[0].public for key in keys if keys[0] is not None):
+        return None
+    return keys[0] if keys else None
+
+
+def is_proven_by(record: Path, key: VehicleKey) -> bool:
+    """Return whether a key proves an archive; print the reason on stderr if it does not."""
+    proof = verify_archive(record, Trust([key.fingerprint]), lambda _: None)
+    if proof.faults:
+        text = f"{record}: will not be signed: what is added to is not proven: {proof.faults[0]}"
+        print(text, file=sys.stderr, flush=True)
+    return not proof.faults
+
+
+def seal_archive(
+    archive: str, name: str, files: Mapping[str, Any], sessions: Sequence[Path], older: Path,
+    about: Mapping[str, Any], key: VehicleKey | None,
+) -> dict[str, str]:  # fmt: skip
+    """Return the part ``custody`` of an archive's record.
+
+    Args:
+        archive: its kind.
+        name: its own.
+        files: `digest_files` of its files.
+        sessions: the folders of the packed sessions.
+        older: the record of the archive that these sessions were added to, if there is one.
+        about: the other values of the record.
+        key: signs it; None: it is not signed.
+    """
+    sources = {
+        source["session"]: source
+        for source in (*_read_older_sources(older), *_describe_sources(sessions))
+    }
+    statement = {
+        "kind": "archive",
+        "archive": archive,
+        "name": name,
+        "files": dict(files),
+        "sources": list(sources.values()),
+        "about": json.loads(encode_record(about)),
+    }
+    if key is not None:
+        return key.sign(statement).to_record()
+    text = msgspec.json.encode(statement, order="sorted").decode()
+    return Signed(text, "", "").to_record()
+
+
+def _describe_sources(sessions: Iterable[Path]) -> Iterator[dict[str, Any]]:
+    for session in sessions:
+        try:
+            yield describe_source(session)
+        except RecorderError:  # a trace of other software has no journal
+            yield {"session": session.resolve().name, "head": None, "root": None, "signed": None}
+
+
+def _read_older_sources(record: Path) -> list[dict[str, Any]]:
+    try:
+        values = json.loads(record.read_bytes())
+        return list(Signed.from_record(values["custody"]).values["sources"])
+    except (OSError, ValueError, LookupError, TypeError, RecorderError):
+        return []

@@ -47,7 +47,7 @@ from recorder.common.syscalls import be_idle, exchange_names
 from recorder.integrity.signatures import PACKING, sign_head
 from recorder.session import layout
 from recorder.session.checksums import CHECKSUMS
-from recorder.session.journal.digest_check import check_staged
+from recorder.session.journal.checks import check_staged
 from recorder.session.journal.digests import RunningDigest
 from recorder.session.journal.journal import JournalWriter, read_journal
 from recorder.session.journal.packed_channels import PackedChannel, list_channel_files

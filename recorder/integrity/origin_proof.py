@@ -38,8 +38,7 @@ import numpy as np
 from recorder.codecs.storage import ChannelReader
 from recorder.codecs.xz import stored_stream
 from recorder.common.errors import FormatError
-from recorder.session.journal.digests import Leaf, digest
-from recorder.session.journal.merkle import compute_range_root, digest_leaf
+from recorder.session.journal.digests import Leaf, compute_range_root, digest, digest_leaf
 from recorder.session.journal.packed_channels import RecordedFile
 
 INDEXED: Final = {"lzmaf": (1, 1), "bytes": (2, 0), "h264": (3, 0)}
@@ -116,7 +115,7 @@ class Edge:
         number: its index among all leaves.
         start: offset of its bytes in the file.
         data: its bytes.
-        nodes: `recorder.session.journal.merkle.prove_range` of it.
+        nodes: `recorder.session.journal.digests.prove_range` of it.
     """
 
     number: int
@@ -133,7 +132,7 @@ class OriginProof:
         size: leaves of the session's tree.
         first: index of the first of `rows`.
         rows: consecutive leaves.
-        nodes: `recorder.session.journal.merkle.prove_range` of them.
+        nodes: `recorder.session.journal.digests.prove_range` of them.
         streams: by name, first sample in the clip, first sample in the session, samples.
         edges: by stream.
         files: paths in the clip that pieces name by number.

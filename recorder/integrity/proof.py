@@ -1,14 +1,19 @@
-"""Results of a verification, and the keys that it trusts."""
+"""Results of a verification, the keys that it trusts, and the check of source sessions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from recorder.common.errors import UsageError
+from recorder.common.errors import FormatError, UsageError
+from recorder.common.text_format import human_time
+from recorder.integrity.signatures import SIGN
 from recorder.integrity.vehicle_key import Signed, read_anchor
+from recorder.session.journal.digests import digest
+from recorder.session.journal.frames import encode_frame
+from recorder.session.stream import Stream
 
 SHOWN: Final = 16
 """Number of digits of a digest or a fingerprint that a line shows."""
@@ -110,3 +115,81 @@ class Trust:
         if self.fingerprints:
             return f"the trusted key {signed.fingerprint[:SHOWN]}"
         return f"the key {signed.fingerprint}, taken on its word: no --public-key is given"
+
+
+FindSource = Callable[[str], Proof | None]
+"""A function that returns the proof of a session by its name; None if there is no such session."""
+
+
+def _digest_signature_record(signed: Signed) -> str:
+    """Return the digest of the record ``sign`` of a signature that was the last of its journal."""
+    head = bytes.fromhex(str(signed.values.get("head")))
+    return digest(encode_frame(SIGN, signed.to_record(), head)).hex()
+
+
+def check_source(
+    proof: Proof, source: dict[str, Any], trust: Trust, find: FindSource, *, vouched: bool = False
+) -> Proof | None:
+    """Check the source of a clip or an archive, as `describe_source` describes it.
+
+    The signature is checked first.  Where keys are trusted, nothing is accepted without a
+    signature.
+
+    Args:
+        proof: of the clip or archive; receives the results.
+        source: names the session.
+        trust: the keys.
+        find: returns the proof of the session.
+        vouched: the clip or archive is signed itself: an unsigned source is no fault.
+
+    Returns:
+        The proof of the session; None if the session is missing or another one.
+    """
+    name, head, signed = source["session"], source["head"], source["signed"]
+    heads = {head}
+    if signed is None:
+        text = f"made from {name}, which has no {'journal' if head is None else 'signature'}"
+        if trust.fingerprints and not vouched:
+            proof.faults.append(f"{proof.path}: {text}: nothing proves it")
+            return None
+        proof.unproven.append(text)
+        if head is None:
+            return None
+    else:
+        found = Signed.from_record(signed)
+        said = found.values
+        if (why := trust.find_fault(found)) is not None or said.get("kind") != "session":
+            text = why or "is of something else"
+            proof.faults.append(f"{proof.path}: its source {name}: the signature {text}")
+            return None
+        same = said.get("session"), said.get("root"), _digest_signature_record(found)
+        if same != (name, source["root"], head):
+            text = "the signature is of another session"
+            proof.faults.append(f"{proof.path}: its source {name}: {text}")
+            return None
+        proof.proven.append(f"made from {name}, which was signed by {trust.describe(found)}")
+        heads.add(said.get("head"))
+    session = find(str(name))
+    if session is None:
+        proof.unproven.append(f"made from {name}, which is not here: only its digests are known")
+        return None
+    if session.faults and not session.heads:
+        proof.faults.append(f"{proof.path}: its source: {session.first_fault}")
+        return None
+    if not heads <= session.heads:
+        text = f"was made from another {name} than {session.path}: no record of its journal is"
+        proof.faults.append(f"{proof.path}: {text} {str(head)[:SHOWN]}")
+        return None
+    if session.sound:
+        proof.proven.append(f"its source {session.path} is unchanged since")
+    else:
+        proof.faults.append(f"{proof.path}: its source: {session.first_fault}")
+    return session
+
+
+def add_time(stream: Stream, sample: int, text: str) -> str:
+    """Return a fault with the time of its first sample."""
+    try:
+        return f"{text}, from {human_time(int(stream.times(sample, sample + 1)[0]))} on"
+    except (FormatError, OSError, LookupError, ValueError):  # the times are damaged
+        return text

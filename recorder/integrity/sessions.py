@@ -9,21 +9,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from recorder.common.errors import FormatError, RecorderError, SessionError, UsageError
-from recorder.common.text_format import human_time
-from recorder.integrity.proof import Proof, Trust
+from recorder.common.errors import RecorderError, SessionError, UsageError
+from recorder.integrity.proof import Proof, Trust, add_time
 from recorder.integrity.signatures import SIGN, count_samples
 from recorder.integrity.vehicle_key import Signed
 from recorder.session import layout
-from recorder.session.journal.checks import check_journal
-from recorder.session.journal.digest_check import check_digests
+from recorder.session.discovery import fail, walk
+from recorder.session.journal.checks import check_digests, check_journal
 from recorder.session.journal.digests import digest
 from recorder.session.journal.frames import FIRST
 from recorder.session.journal.journal import digest_first_record, walk_journal
 from recorder.session.journal.state import JournalState
 from recorder.session.lock import hold_session
 from recorder.session.reader import Session
-from recorder.session.tree_walk import fail, walk
 from recorder.session.validation_report import ERROR, Problem, Report
 
 Advance = Callable[[int], None]
@@ -104,7 +102,7 @@ def _verify(
     if check_journal(session, report):
         check_digests(session, report, advance)
     problems = [p for p in report.problems if p.severity == ERROR]
-    proof.faults += [_add_time(session, problem) for problem in problems]
+    proof.faults += [_describe_problem(session, problem) for problem in problems]
     if not any(str(journal.path) in fault for fault in proof.faults):
         proof.faults += journal.faults
     proof.faults += [f"{path}/{name}: {error}" for name, error in session.broken.items()]
@@ -125,7 +123,6 @@ class _Journal:
         state: its last state.
         heads: digests of its records.
         signatures: with the offset of each record, and the digest of the record before it.
-        metadata: digests of files that were written at once, by path.
         committed: paths of all files that it has digests of.
         unsigned: the kind and the offset of the first record behind the last signature.
         faults: in the order of records.
@@ -135,7 +132,6 @@ class _Journal:
         self.path, self.state = path, JournalState()
         self.heads: set[str] = set()
         self.signatures: list[tuple[int, str, Any]] = []
-        self.metadata: dict[str, bytes] = {}
         self.unsigned: tuple[str, int] | None = None
         self.faults: list[str] = []
         link, end, closed = FIRST, 0, False
@@ -146,7 +142,6 @@ class _Journal:
                 )
             link, end, self.state = frame.own, frame.end, state
             self.heads.add(link.hex())
-            self._collect_digests(frame.kind, content)
             if frame.kind == SIGN:
                 self.signatures.append((frame.start, frame.previous.hex(), content))
                 self.unsigned = None
@@ -161,24 +156,14 @@ class _Journal:
         if not closed:
             self._add_fault(f"lacks the record `close`; its last record ends at byte {end}")
         own = f"{layout.PRIVATE}/{layout.JOURNAL}"
-        self.committed = {*self.metadata, *self.state.files, own}
-
-    def _collect_digests(self, kind: str, content: Any) -> None:
-        match kind:
-            case "open":
-                self.metadata |= content.get("files", {})
-            case "stream":
-                stream = content["spec"]["name"]
-                self.metadata |= {f"{stream}/{n}": v for n, v in content.get("files", {}).items()}
-            case "close" if "session" in content:
-                self.metadata[f"{layout.PRIVATE}/{layout.SESSION_JSON}"] = content["session"]
+        self.committed = {*self.state.written_once, *self.state.files, own}
 
     def _add_fault(self, text: str) -> None:
         self.faults.append(f"{self.path}: {text}")
 
 
 def _find_changed_metadata(path: Path, journal: _Journal) -> Iterator[str]:
-    for name, value in journal.metadata.items():
+    for name, value in journal.state.written_once.items():
         file = path / name
         if file.is_file() and digest(file.read_bytes()) != value:
             yield f"{file}: is not as it was recorded"
@@ -269,15 +254,12 @@ def _walk_files(path: Path) -> Iterator[tuple[str, os.stat_result]]:
             yield each.relative_to(path).as_posix(), each.lstat()
 
 
-def _add_time(session: Session, problem: Problem) -> str:
+def _describe_problem(session: Session, problem: Problem) -> str:
     """Return a problem's message with the time of its sample."""
-    if problem.stream is None or problem.sample is None:
+    stream = session.streams.get(problem.stream or "")
+    if stream is None or problem.sample is None:
         return problem.message
-    try:
-        times = session.streams[problem.stream].times(problem.sample, problem.sample + 1)
-        return f"{problem.message}, from {human_time(int(times[0]))} on"
-    except (FormatError, OSError, LookupError, ValueError):  # the times are damaged
-        return problem.message
+    return add_time(stream, problem.sample, problem.message)
 
 
 def _describe_error(path: Path, error: Exception) -> str:

@@ -6,7 +6,7 @@ record ``pack``.  A signature has the vehicle's next number, and the digest of t
 it, which may be of another session, so that a missing session is detected.
 
 Only a session that a writer with the key began is signed.  A signed session must not change.  The
-key's register (`recorder.integrity.key_register`) records both.
+key's register (`recorder.integrity.vehicle_key`) records both.
 
 A statement is JSON with sorted keys:
 
@@ -44,9 +44,15 @@ from typing import Any, Final
 import msgspec
 
 from recorder.common.errors import RecorderError, SessionError, UsageError
-from recorder.integrity.key_register import DELETE, OPEN, Entry
-from recorder.integrity.key_register import SIGN as SIGNED
-from recorder.integrity.vehicle_key import Signed, VehicleKey, find_latest_signature
+from recorder.integrity.vehicle_key import (
+    DELETE,
+    OPEN,
+    Entry,
+    Signed,
+    VehicleKey,
+    find_latest_signature,
+)
+from recorder.integrity.vehicle_key import SIGN as SIGNED
 from recorder.session import layout
 from recorder.session.journal.digests import digest
 from recorder.session.journal.journal import JournalWriter, digest_first_record, walk_journal

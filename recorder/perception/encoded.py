@@ -23,7 +23,7 @@ import numpy.typing as npt
 from recorder.bus.wire import Message, check_data
 from recorder.codecs import CHANNEL_FORMATS, Framing
 from recorder.codecs.streams import StreamSpec
-from recorder.common.buffers import Buffer
+from recorder.common.files import Buffer
 
 
 class EncodedSamples:

@@ -47,7 +47,6 @@ from recorder.perception.geometry import (
 from recorder.session.reader import Session
 from recorder.session.session_part import stream_part
 from recorder.session.stream import Stream
-from recorder.session.time_search import TimeSearch
 
 Times = npt.NDArray[np.int64]
 Block = tuple[Times, Floats]
@@ -398,7 +397,7 @@ class EarthPoses(_CheckedPoses):
 
 
 def _cut(stream: Stream, start_ns: int, end_ns: int) -> Stream:
-    inside = TimeSearch(stream).between(start_ns, end_ns)
+    inside = stream.between(start_ns, end_ns)
     return stream_part(stream, inside.start, inside.stop)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
-from recorder.common.closeable import Closing
+from recorder.common.files import Closeable
 
 Made = TypeVar("Made")
 
@@ -14,7 +14,7 @@ AHEAD = 2
 """Number of samples made ahead, and of threads that make them; keeps two cores busy."""
 
 
-class ReadAhead(Closing, Generic[Made]):
+class ReadAhead(Closeable, Generic[Made]):
     """Results of samples that threads compute a few samples ahead.
 
     For work that releases the GIL: reading, decompressing, transforming::

@@ -20,8 +20,8 @@ from recorder.bus.control.requests import Mark, Status, Stop
 from recorder.bus.control.server import Call, ControlServer, refusal
 from recorder.bus.messages import SessionPlan
 from recorder.common.clock import Clock
-from recorder.common.closeable import Closing
 from recorder.common.errors import RecorderError
+from recorder.common.files import Closeable
 from recorder.config.settings import LiveSettings
 from recorder.recording.daemon.status import Snapshot, describe
 from recorder.recording.foreground import Foreground, Outcome
@@ -33,7 +33,7 @@ from recorder.recording.supervisor.sidecar_process import SidecarProcess, live_r
 from recorder.recording.supervisor.writer_client import account
 
 
-class ForegroundControl(Closing):
+class ForegroundControl(Closeable):
     """Control socket and live process of a foreground session; see the module's example.
 
     Args:

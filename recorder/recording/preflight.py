@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recorder.codecs.streams import StreamSpec
-from recorder.common.extras import need_extra
+from recorder.common.errors import need_extra
 from recorder.config.settings import (
     LiveSettings,
     RingSettings,

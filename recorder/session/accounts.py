@@ -16,7 +16,7 @@ import numpy as np
 
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError, SessionError
-from recorder.session import event_texts
+from recorder.session import events as event_log
 from recorder.session.events import INCOMPLETE
 from recorder.session.incidents import classify_events
 from recorder.session.layout import POSTPROCESSING, private
@@ -146,7 +146,7 @@ def format_incomplete(incomplete: Mapping[str, Mapping[str, int]]) -> str:
     causes = ", ".join(cause for cause, counts in incomplete.items() if counts["samples"])
     if not samples:
         return ""
-    return event_texts.format_incomplete(samples, parts, causes)
+    return event_log.format_incomplete(samples, parts, causes)
 
 
 def read_postprocessing_steps(path: Path) -> tuple[Mapping[str, Mapping[str, Any]], bool]:

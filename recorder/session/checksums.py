@@ -19,8 +19,8 @@ from pathlib import Path
 
 from recorder.common.files import PosixDisk
 from recorder.common.syscalls import be_idle
+from recorder.session.discovery import fail, walk
 from recorder.session.layout import ARCHIVES, PRIVATE, REPORT, private
-from recorder.session.tree_walk import fail, walk
 
 CHECKSUMS = "checksums.csv"
 _Known = tuple[tuple[int, int], str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from recorder.session.event_texts import format_event
+from recorder.session.events import format_event
 from recorder.session.layout import RECOVERED, SEALED
 from recorder.session.reader import Session
 

@@ -10,7 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from recorder.common.errors import SessionError
+from recorder.common.errors import RecorderError, SessionError
+from recorder.common.files import PosixDisk
 from recorder.session import layout
 
 _TRIES = 50  # of 10 ms each
@@ -80,3 +81,19 @@ def lock_is_held(path: Path) -> bool:
     finally:
         os.close(fd)
     return False
+
+
+def record_seal(path: Path, reason: str) -> None:
+    """Record why a session's disk failed, if the writer could not, and the disk works again.
+
+    Nothing happens where the session has an end already, or the disk still fails.
+    """
+    with contextlib.suppress(OSError, RecorderError):
+        lock_fd = lock_session(path)
+        try:
+            values = layout.read_session_json(path)
+            if values.get("state") == layout.RECORDING:
+                values |= {"state": layout.SEALED, "sealed": reason}
+                layout.write_session_json(PosixDisk(), path, values)
+        finally:
+            os.close(lock_fd)

@@ -144,14 +144,6 @@ def play(
     return heapq.merge(*feeds, key=get_play_time_ns)
 
 
-def find_origin_ns(session: Session) -> int | None:
-    """Return the earliest stamp of all streams of a session, epoch ns; None without a sample.
-
-    Sensors that are replayed from one session count from it, which keeps their relative times.
-    """
-    return session.first_ns
-
-
 def get_play_time_ns(item: Chunk | Hole | Flaw) -> int:
     """Return when an item is played: the time of its last sample, hole or event; epoch ns."""
     return int(item.t_ns[-1]) if isinstance(item, Chunk) else item.t_ns

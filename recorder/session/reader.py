@@ -27,8 +27,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.codecs.streams import StreamSpec
-from recorder.common.closeable import Closing
 from recorder.common.errors import FormatError, ProtocolError, SessionError
+from recorder.common.files import Closeable
 from recorder.common.secret_masking import mask_secrets
 from recorder.session import layout
 from recorder.session.discovery import find_sessions
@@ -58,7 +58,7 @@ class Item:
     data: Mapping[str, npt.NDArray[Any]]
 
 
-class Session(Closing):
+class Session(Closeable):
     """A session folder, opened for reading: a snapshot of its whole samples.
 
     In a session that is being recorded, each stream's length is read at its first use and stays;

@@ -154,13 +154,13 @@ class SessionPart(Session):
 
 def stream_part(stream: Stream, start: int, stop: int) -> Stream:
     """Return the samples [start, stop) of a stream as a stream; both share their open files."""
-    made = copy.copy(stream)
-    made.first, made.whole = start, stream
-    made.channels = _ChannelParts(stream.channels, start, stop)
-    made._length, made._times = None, None
+    part = copy.copy(stream)
+    part.first, part.whole = start, stream
+    part.channels = _ChannelParts(stream.channels, start, stop)
+    part.refresh()
     if stream.epochs is not None:
-        made.epochs = _cut_epochs(stream.epochs, start, stop)
-    return made
+        part.epochs = _cut_epochs(stream.epochs, start, stop)
+    return part
 
 
 def _cut_epochs(

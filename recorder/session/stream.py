@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import threading
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,9 @@ from recorder.common.errors import FormatError, SessionError
 BATCH_BYTES = 1 << 20
 """Decoded bytes of a batch of `Stream.iterate` by default (one sample at least)."""
 BATCH_SAMPLES = 1024
+SEARCH_STAMPS = 65_536
+"""Stamps that a search by time keeps in memory: half a megabyte."""
+_NO_STAMPS = 0, np.empty(0, np.int64)  # index of the first stamp in memory, and the stamps
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,7 @@ class Stream:
         self.first = 0
         self._length: int | None = None
         self._times: npt.NDArray[np.int64] | None = None
+        self._searched = _NO_STAMPS
         self._kept: OrderedDict[tuple[str, int], npt.NDArray[Any]] = OrderedDict()
         self._kept_bytes = self._most_bytes = 0
 
@@ -280,27 +285,58 @@ class Stream:
         Raises:
             IndexError: the stream has no sample.
         """
-        if not len(self):
+        if (index := self.nearest(t_ns)) is None:
             raise IndexError(f"{self.path}: has no sample")
-        times = self.t_ns
-        after = int(np.searchsorted(times, t_ns))
-        if after == len(times):
-            return after - 1
-        if after and t_ns - int(times[after - 1]) <= int(times[after]) - t_ns:
-            return after - 1
-        return after
+        return index
+
+    def nearest(self, t_ns: int, tolerance_ns: int | None = None) -> int | None:
+        """Return the index of the sample nearest to a time, as `at`.
+
+        Args:
+            t_ns: epoch ns.
+            tolerance_ns: largest distance, included; None: any.
+
+        Returns:
+            index of the sample; None where no sample is near enough.
+        """
+        after = self.first_at(t_ns)
+        before, stop = max(0, after - 1), min(after + 1, len(self))
+        distances = [abs(stamp - t_ns) for stamp in self.times(before, stop).tolist()]
+        if not distances or (tolerance_ns is not None and min(distances) > tolerance_ns):
+            return None
+        return before + distances.index(min(distances))
 
     def between(self, start_ns: int | None, end_ns: int | None) -> range:
         """Return indices of the samples in [start_ns, end_ns); None is open."""
-        first = 0 if start_ns is None else int(np.searchsorted(self.t_ns, start_ns))
-        last = len(self) if end_ns is None else int(np.searchsorted(self.t_ns, end_ns))
+        first = 0 if start_ns is None else self.first_at(start_ns)
+        last = len(self) if end_ns is None else self.first_at(end_ns)
         return range(first, max(first, last))
+
+    def first_at(self, t_ns: int) -> int:
+        """Return the index of the first sample at or after a time; the length if there is none.
+
+        `SEARCH_STAMPS` stamps are kept in memory, so that times that rise are found fastest.
+        """
+        start, times = self._searched
+        is_end = start + len(times) == len(self)
+        if not len(times) or not (
+            (start == 0 or times[0] < t_ns) and (is_end or t_ns <= times[-1])
+        ):
+            start = 0
+            if len(self) > SEARCH_STAMPS:
+                stamps = range(len(self))
+                at = bisect_left(stamps, t_ns, key=lambda index: self.times(index, index + 1)[0])
+                start = max(0, at - SEARCH_STAMPS // 8)
+            times = self.times(start, min(start + SEARCH_STAMPS, len(self)))
+            self._searched = start, times
+        return start + int(np.searchsorted(times, t_ns))
 
     def refresh(self) -> None:
         """Read the length again: the stream may have grown."""
         self.close()
         self._length = None
         self._times = None
+        self._searched = _NO_STAMPS
 
     def close(self) -> None:
         """Close all files; the next use opens them again."""

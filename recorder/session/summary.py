@@ -12,15 +12,15 @@ import msgspec
 
 from recorder.common.errors import FormatError, SessionError
 from recorder.session.accounts import Accounts, read_accounts, sum_incomplete
+from recorder.session.discovery import walk
 from recorder.session.event_clips import KeptEvent
 from recorder.session.incidents import classify_events
 from recorder.session.journal.journal import read_journal
 from recorder.session.layout import ARCHIVES, JOURNAL, private
-from recorder.session.loss_intervals import loss_intervals
-from recorder.session.packing_records import PARTS
+from recorder.session.loss_accounts import loss_intervals
+from recorder.session.outputs import PACKED_PARTS
 from recorder.session.reader import Session, read_header
 from recorder.session.stream import Stream
-from recorder.session.tree_walk import walk
 from recorder.session.verdict import Reason, judge_unreadable_session, verdict
 from recorder.session.vrs.files import describe_vrs
 
@@ -94,7 +94,7 @@ def summarize(
           ``lost``; empty if nothing is missing;
         - per stream, if asked for, ``gaps``: the losses in order of time, each ``{start_ns, end_ns,
           duration_ns, cause, count, estimate, first_seq, last_seq}``
-          (`recorder.session.loss_intervals`), the first `MOST_GAPS`, and ``gaps_left_out``, the
+          (`recorder.session.loss_accounts`), the first `MOST_GAPS`, and ``gaps_left_out``, the
           number of the others;
         - ``record_format``: content of ``session.vrs``, ``{bytes, records, indexed, streams}``
           (see `describe_vrs`); null if the session has none;
@@ -159,11 +159,11 @@ def summarize(
 def _measure_archives(session: Path) -> dict[str, int]:
     """Measure each archive of a session, in bytes; unfinished ones (hidden) are left out."""
     root = session / ARCHIVES
-    parts = [path for path in sorted((root / PARTS).glob("*")) if path.is_dir()]
+    parts = [path for path in sorted((root / PACKED_PARTS).glob("*")) if path.is_dir()]
     sizes = {}
     for folder, label in [(root, ""), *((part, f", {part.name}") for part in parts)]:
         for path in sorted(folder.glob("[!.]*")):
-            if path.is_dir() and path.name != PARTS and any(path.glob("[!.]*")):
+            if path.is_dir() and path.name != PACKED_PARTS and any(path.glob("[!.]*")):
                 sizes[f"{path.name}{label}"] = folder_bytes(path)
     return sizes
 

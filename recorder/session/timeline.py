@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from recorder.common.errors import RecorderError
 from recorder.session.incidents import classify_events
-from recorder.session.loss_accounts import WINDOW, losses
-from recorder.session.loss_intervals import find_gap_losses, get_event_interval_ns
+from recorder.session.loss_accounts import WINDOW, find_gap_losses, get_event_interval_ns, losses
 from recorder.session.missing_sensors import collect_losses
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
@@ -120,11 +119,11 @@ def make_timeline(session: Session, start_ns: int, end_ns: int) -> Timeline:
     names = {*session.streams, *session.declared, *session.broken, *lost}
     streams = {}
     for name in sorted(names):
-        streams[name] = made = StreamTimeline()
+        streams[name] = row = StreamTimeline()
         events = lost.get(name, ())
-        made.lost, intervals = losses(events)
-        made.lost = {cause: count for cause, count in made.lost.items() if count}
-        made.uncounted = len(intervals)
+        row.lost, intervals = losses(events)
+        row.lost = {cause: count for cause, count in row.lost.items() if count}
+        row.uncounted = len(intervals)
         pieces = [_convert_loss(event, start_ns, end_ns) for event in events]
         try:
             if name in session.broken:
@@ -133,12 +132,12 @@ def make_timeline(session: Session, start_ns: int, end_ns: int) -> Timeline:
                 stream = session.streams[name]
                 unknown = list(_find_unknown_gaps(stream, events, start_ns, end_ns))
                 if count := sum(piece.causes["unknown"] for piece in unknown):
-                    made.lost["unknown"] = made.lost.get("unknown", 0) + count
+                    row.lost["unknown"] = row.lost.get("unknown", 0) + count
                 pieces += unknown
-                pieces += _add_samples(made, stream, start_ns, end_ns)
+                pieces += _add_samples(row, stream, start_ns, end_ns)
         except RecorderError as error:
-            made.problem = str(error)
-        made.pieces = merge(pieces, (end_ns - start_ns) // PIECES)
+            row.problem = str(error)
+        row.pieces = merge(pieces, (end_ns - start_ns) // PIECES)
     return Timeline(start_ns, end_ns, streams, list(marks), list(log), problem)
 
 
@@ -158,15 +157,15 @@ def merge(pieces: Iterable[Piece], resolution_ns: int) -> list[Piece]:
     return merged
 
 
-def _add_samples(made: StreamTimeline, stream: Stream, start_ns: int, end_ns: int) -> list[Piece]:
+def _add_samples(row: StreamTimeline, stream: Stream, start_ns: int, end_ns: int) -> list[Piece]:
     """Count a stream's samples; return the pieces that they cover."""
-    made.samples = length = len(stream)
+    row.samples = length = len(stream)
     if not length:
         return []
     first, last = (int(stream.times(i, i + 1)[0]) for i in (0, length - 1))
     interval_ns = (last - first) / max(1, length - 1)
     if length > 1 and last > first:
-        made.rate_hz = 1e9 / interval_ns
+        row.rate_hz = 1e9 / interval_ns
     limit_ns = max(_BREAK * interval_ns, (end_ns - start_ns) / PIECES)
     edges = np.linspace(start_ns, max(end_ns, start_ns + 1), RATES + 1).astype(np.int64)
     edges[-1] += 1  # the last moment is included
@@ -180,7 +179,7 @@ def _add_samples(made: StreamTimeline, stream: Stream, start_ns: int, end_ns: in
             pieces[-1].end_ns = int(before[k])
             pieces.append(Piece(int(times[k]), int(times[k]), DATA))
         pieces[-1].end_ns = int(times[-1])
-    made.rates_hz = (counts * 1e9 / np.diff(edges)).tolist()
+    row.rates_hz = (counts * 1e9 / np.diff(edges)).tolist()
     return pieces
 
 

@@ -17,8 +17,13 @@ import yaml
 from recorder.codecs import channel_files
 from recorder.common.errors import FormatError, SessionError
 from recorder.session import layout
-from recorder.session.journal.checks import check_checksums, check_journal, checksum_ticks
-from recorder.session.journal.digest_check import check_digests, digest_ticks
+from recorder.session.journal.checks import (
+    check_checksums,
+    check_digests,
+    check_journal,
+    checksum_ticks,
+    digest_ticks,
+)
 from recorder.session.loss_accounts import EpochAccount, balance, losses
 from recorder.session.missing_sensors import collect_losses
 from recorder.session.reader import Session

@@ -22,9 +22,9 @@ from typing import Any
 from recorder.common.text_format import clean, human_seconds
 from recorder.config.settings import MAX_INCOMPLETE
 from recorder.session.accounts import Accounts, format_incomplete, sum_incomplete
+from recorder.session.events import SILENT, SLOW, floor_hz, window_ns
 from recorder.session.layout import RECORDING, RECOVERED, SEALED
-from recorder.session.loss_intervals import get_event_interval_ns
-from recorder.session.minimum_rate import SILENT, SLOW, floor_hz, window_ns
+from recorder.session.loss_accounts import get_event_interval_ns
 from recorder.session.missing_sensors import ABSENT
 from recorder.session.validation_report import ERROR, WARNING, Report
 

@@ -14,7 +14,7 @@ import pytest
 from recorder.cli import main
 from recorder.cli.demo import CONFIG, _find_packable
 from recorder.recording.supervisor.driver_registry import load
-from recorder.session.embedded_report import read_summary
+from recorder.session.outputs import read_summary
 from tests.acceptance.command import DEADLINE_S, RECORDER, assert_nothing_lost
 
 STEPS = ["run", "validate", "finalize", "report", "info", "list"]

@@ -8,7 +8,7 @@ import pytest
 
 from recorder.cli import post_session
 from recorder.recording.postprocessing.steps import find_due
-from recorder.session.embedded_report import read_summary
+from recorder.session.outputs import read_summary
 from tests.acceptance.command import Ran, assert_sound, here, recorder, write_config
 
 IMU = 'imu: {driver: xsens, source: "sim:", pace: max}'

@@ -19,8 +19,7 @@ from recorder.config.yaml_lines import parse_yaml, shareable_text
 from recorder.formats.vrs import VrsReader
 from recorder.session.reader import Session
 from recorder.session.summary import summarize
-from recorder.session.vrs.data_records import ConfigurationData
-from recorder.session.vrs.metadata_records import mask_configuration
+from recorder.session.vrs.records import ConfigurationData, mask_configuration
 from tests.recording.writer.vrs_session import Recording
 from tests.session.build import Builder, camera_spec, imu_spec
 

@@ -18,7 +18,7 @@ from recorder.cli import main
 from recorder.common.errors import RecorderError, StorageError
 from recorder.common.files import PosixDisk
 from recorder.session.checksums import write_checksums
-from recorder.session.embedded_report import read_summary
+from recorder.session.outputs import read_summary
 from recorder.session.summary import brief
 from recorder.session.validation import validate
 from recorder.viewers.report.report_index import write_index

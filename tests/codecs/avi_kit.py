@@ -9,9 +9,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from recorder.codecs.storage.avi import AviLayout
-from recorder.codecs.storage.avi_scan import scan_avi
-from recorder.codecs.storage.avi_writer import AviWriter
+from recorder.codecs.storage.avi import AviLayout, AviWriter, scan_avi
 from recorder.common.files import PosixDisk
 
 WIDTH, HEIGHT = 96, 64

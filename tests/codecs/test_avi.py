@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from recorder.codecs.storage import avi_demux, open_channel
-from recorder.codecs.storage.avi import INDX_ENTRIES, RIFF_SIZE, AviLayout
+from recorder.codecs.storage.avi import INDX_ENTRIES, RIFF_SIZE, AviLayout, scan_avi
 from recorder.codecs.storage.avi_demux import find_frames
-from recorder.codecs.storage.avi_scan import scan_avi
 from recorder.codecs.storage.channel import ReadFile
 from recorder.common.errors import FormatError
 from tests.codecs.avi_kit import HEIGHT, JPEGS, META, WIDTH, decode, packets, same_picture, write

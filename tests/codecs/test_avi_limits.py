@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 
 from recorder.codecs.storage import open_channel
-from recorder.codecs.storage.avi import MAX_FRAME_BYTES, AviLayout
-from recorder.codecs.storage.avi_scan import scan_avi
-from recorder.codecs.storage.avi_writer import AviWriter
+from recorder.codecs.storage.avi import MAX_FRAME_BYTES, AviLayout, AviWriter, scan_avi
 from recorder.common.errors import StorageError
 from tests.codecs.avi_kit import (
     DISK,

@@ -12,9 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recorder.codecs.storage import open_channel
-from recorder.codecs.storage.avi import INDX_ENTRIES, AviLayout
-from recorder.codecs.storage.avi_scan import scan_avi
-from recorder.codecs.storage.avi_writer import AviWriter
+from recorder.codecs.storage.avi import INDX_ENTRIES, AviLayout, AviWriter, scan_avi
 from recorder.codecs.storage.mjpg import AviExtent
 from recorder.common.errors import FormatError, StorageError
 from tests.codecs.avi_kit import (

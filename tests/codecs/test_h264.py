@@ -14,6 +14,7 @@ from recorder.codecs.h264 import (
     PPS,
     SPS,
     START_CODE,
+    H264Decoder,
     ParameterSets,
     has_picture,
     is_key,
@@ -21,8 +22,8 @@ from recorder.codecs.h264 import (
     parameter_sets,
     picture_size,
     read_nal_type,
+    rgb_pixels,
 )
-from recorder.codecs.h264_decoder import H264Decoder, rgb_pixels
 from recorder.common.errors import FormatError, StreamChangedError
 from tests.h264 import GROUP, SIZE, encode, number_of
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from recorder.codecs.h264_decoder import H264Decoder, rgb_pixels
+from recorder.codecs.h264 import H264Decoder, rgb_pixels
 from recorder.codecs.storage import measure
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.common.errors import FormatError, StorageError

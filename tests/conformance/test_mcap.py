@@ -13,7 +13,7 @@ from mcap.reader import NonSeekingReader, make_reader
 from ouster.sdk import core
 
 from recorder.archives.finalize import ArchiveRequest, finalize
-from recorder.session.journal.commit_times import CommitTimes
+from recorder.session.journal.journal import CommitTimes
 from recorder.session.reader import Session, lidar_range_mm
 from tests.archives.mcap.reading import Read, read
 
@@ -41,7 +41,7 @@ def found(path: Path) -> Read:
 
 def test_every_sample_is_there_with_its_stamps(session: Path, found: Read) -> None:
     with Session(session) as opened:
-        commits = CommitTimes(opened)
+        commits = CommitTimes(opened.path, opened.header)
         assert commits.problem == ""
         for name, topic in SAMPLES.items():
             if name not in opened.streams:  # not every recording has it

@@ -28,7 +28,7 @@ from recorder.formats.vrs import (
     VrsWriter,
     rewrite_vrs,
 )
-from recorder.formats.vrs.recordables import recordable_name
+from recorder.formats.vrs.streams import recordable_name
 from tests.formats.vrs import golden, kit
 from tests.h264 import GROUP, SIZE, decoded
 from tests.session.build import Builder, video_camera_spec

@@ -14,14 +14,13 @@ import numpy as np
 
 from recorder.bus.wire import Kind
 from recorder.codecs.streams import ChannelSpec
-from recorder.common.buffers import Buffer, buffer_size
-from recorder.common.files import AppendFile
+from recorder.common.files import AppendFile, Buffer, buffer_size
 from recorder.formats.vrs import LayoutBlock, RecordType, StreamId, VrsReader
 from recorder.recording.writer.recovery import RECOVERY
 from recorder.session.layout import RECOVERED
 from recorder.session.validation import validate
-from recorder.session.vrs.data_records import StateData
 from recorder.session.vrs.files import map_vrs_streams, open_vrs
+from recorder.session.vrs.records import StateData
 from tests.crash.scenario import (
     SEGMENT_BYTES,
     SPECS,

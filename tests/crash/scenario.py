@@ -25,8 +25,7 @@ import numpy as np
 from recorder.bus.wire import Kind, Message
 from recorder.codecs.h264 import START_CODE
 from recorder.codecs.storage import mjpg
-from recorder.codecs.storage.avi import AviLayout
-from recorder.codecs.storage.avi_writer import AviWriter
+from recorder.codecs.storage.avi import AviLayout, AviWriter
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.common.files import Disk
 from recorder.recording.writer import session_writer

@@ -27,8 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from recorder.common.buffers import Buffer, buffer_size
-from recorder.common.files import AppendFile, Scratch
+from recorder.common.files import AppendFile, Buffer, Scratch, buffer_size
 
 
 class KilledError(BaseException):

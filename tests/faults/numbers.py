@@ -13,7 +13,7 @@ import numpy.typing as npt
 from recorder.bus.wire import Kind, Message
 from recorder.codecs.storage import open_channel
 from recorder.codecs.streams import ChannelSpec, StreamSpec
-from recorder.common.buffers import Buffer
+from recorder.common.files import Buffer
 
 WIDTH = 32
 _COMMENT = b"\xff\xfe\x00\x0a"  # a JPEG comment of eight bytes (T.81, B.2.4.5)

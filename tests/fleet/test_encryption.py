@@ -29,7 +29,7 @@ from recorder.fleet.store import Manifest, ObjectExistsError, Store, open_store
 from recorder.fleet.uploading import list_files, upload_session
 from recorder.fleet.verified import verify_store
 from recorder.integrity.proof import Trust
-from recorder.session.upload_record import is_safe_at
+from recorder.session.outputs import is_safe_at
 from recorder.session.validation import validate
 from tests.campaigns import seeded
 from tests.fleet.conftest import CAMPAIGN

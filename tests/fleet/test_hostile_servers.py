@@ -20,7 +20,7 @@ from recorder.fleet.fetching import download_session
 from recorder.fleet.store import Store, StoreUnreachableError, base, open_store, s3
 from recorder.fleet.stored_catalog import catalog_store
 from recorder.fleet.uploading import upload_session
-from recorder.session.upload_record import is_safe_at, read_uploaded
+from recorder.session.outputs import is_safe_at, read_uploaded
 from tests.fleet.hostile_server import Hostile, Lie, Request, hostile_server
 from tests.fleet.sessions import content_of, make_session
 from tests.manual_clock import ManualClock

@@ -20,7 +20,7 @@ from recorder.fleet.pending_uploads import NotNowError, find_obstacle, upload_pe
 from recorder.fleet.store import Manifest, open_store
 from recorder.fleet.uploading import sort_by_urgency, upload_session
 from recorder.recording.supervisor import driver_registry
-from recorder.session.upload_record import is_safe_at
+from recorder.session.outputs import is_safe_at
 from tests.fleet.sessions import make_session
 
 

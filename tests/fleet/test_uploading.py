@@ -21,8 +21,8 @@ from recorder.common.errors import SessionError, StorageError
 from recorder.fleet.store import PART_BYTES, Manifest, ObjectExistsError, Store, open_store
 from recorder.fleet.uploading import Limit, list_files, upload_session
 from recorder.session.lock import hold_session
+from recorder.session.outputs import is_safe_at, read_uploaded
 from recorder.session.reader import Session
-from recorder.session.upload_record import is_safe_at, read_uploaded
 from recorder.session.validation import validate
 from tests.campaigns import seeded
 from tests.fleet.conftest import ALL

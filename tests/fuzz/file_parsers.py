@@ -10,7 +10,7 @@ from pathlib import Path
 
 from recorder.bus.control.requests import parse_request
 from recorder.bus.wire import decode, encode
-from recorder.codecs.storage.avi_scan import scan_avi
+from recorder.codecs.storage.avi import scan_avi
 from recorder.common.errors import FormatError, ProtocolError
 from recorder.config.expressions import compile_expression
 from recorder.fleet.store.manifest import VERSION, Manifest

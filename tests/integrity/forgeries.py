@@ -23,7 +23,7 @@ from recorder.integrity.archives import digest_files
 from recorder.integrity.vehicle_key import Signed, VehicleKey
 from recorder.session.journal.digests import digest
 from recorder.session.journal.journal import JournalWriter, read_journal
-from recorder.session.packing_records import encode_record
+from recorder.session.outputs import encode_record
 from tests.integrity.forging import rewrite
 from tests.integrity.vehicle import journal, signatures
 

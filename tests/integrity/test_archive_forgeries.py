@@ -16,7 +16,7 @@ from recorder.integrity.archives import digest_files
 from recorder.integrity.proof import Trust
 from recorder.integrity.vehicle_key import VehicleKey
 from recorder.integrity.verify import verify
-from recorder.session.packing_records import encode_record
+from recorder.session.outputs import encode_record
 from tests.integrity.forging import rewrite
 from tests.integrity.vehicle import Vehicle, faults, journal
 

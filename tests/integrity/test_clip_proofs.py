@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from recorder.cli import main
-from recorder.codecs.storage.avi_writer import AviWriter
+from recorder.codecs.storage.avi import AviWriter
 from recorder.common.clock import SystemClock
 from recorder.common.errors import FormatError
 from recorder.common.files import PosixDisk

@@ -26,7 +26,7 @@ from recorder.recording.postprocessing.retention import delete
 from recorder.recording.writer.recovery import recover
 from recorder.session.journal.frames import decode_frames
 from recorder.session.journal.journal import JournalWriter, digest_first_record, read_journal
-from recorder.session.packing_records import encode_record
+from recorder.session.outputs import encode_record
 from recorder.session.part import Part
 from tests.integrity.forging import rewrite, without
 from tests.integrity.test_clip_seams import cut, second, stated

@@ -25,9 +25,8 @@ from recorder.common.clock import SystemClock
 from recorder.common.errors import UsageError
 from recorder.common.files import PosixDisk
 from recorder.integrity.deferred_compression import repack
-from recorder.integrity.key_register import SIGN, Entries
 from recorder.integrity.proof import Trust
-from recorder.integrity.vehicle_key import VehicleKey, make_key, read_anchor
+from recorder.integrity.vehicle_key import SIGN, Entries, VehicleKey, make_key, read_anchor
 from recorder.integrity.verify import verify
 from recorder.recording.postprocessing.retention import delete
 from recorder.recording.writer.recovery import recover

@@ -17,7 +17,7 @@ from recorder.integrity.verify import verify
 from recorder.recording.clip import sources
 from recorder.recording.clip.sources import describe_origin
 from recorder.recording.clip.writing import write_clip
-from recorder.session.packing_records import encode_record
+from recorder.session.outputs import encode_record
 from recorder.session.part import Moment, Part
 from recorder.session.reader import Session
 from tests.integrity.vehicle import Vehicle, faults

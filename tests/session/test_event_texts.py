@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.session.event_texts import format_event, format_event_line
-from recorder.session.events import make_event
+from recorder.session.events import format_event, format_event_line, make_event
 
 S = 1_000_000_000
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.session.loss_accounts import Gap, losses
-from recorder.session.loss_intervals import LossInterval, _Reported, loss_intervals
+from recorder.session.loss_accounts import Gap, LossInterval, _Reported, loss_intervals, losses
 from recorder.session.reader import Session
 from tests.session.build import START_NS, Builder, imu_spec
 

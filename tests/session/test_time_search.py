@@ -7,29 +7,37 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from recorder.session import stream as stream_module
 from recorder.session.reader import Session
-from recorder.session.time_search import TimeSearch
 from tests.session.build import Builder, imu_spec
 
 
 @pytest.mark.parametrize("window", [1, 2, 7, 1000])
-def test_samples_are_found_by_time(tmp_path: Path, window: int) -> None:
+def test_samples_are_found_by_time(
+    tmp_path: Path, window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_module, "SEARCH_STAMPS", window)
     builder = Builder(tmp_path / "s")
     builder.add(imu_spec(), count=60)
     builder.close()
     with Session(builder.path) as session:
         stream = session.streams["imu"]
-        search, t_ns = TimeSearch(stream, window), stream.t_ns.copy()
+        t_ns = stream.times()
         rng = np.random.default_rng(3)
         around = rng.integers(t_ns[0] - 10**7, t_ns[-1] + 10**7, 300)
         exact = np.concatenate([t_ns, t_ns - 1, t_ns + 1, [0, 2**62]])
         for wanted in [*np.sort(around).tolist(), *rng.permutation(exact).tolist()]:
-            assert search.first_at(wanted) == np.searchsorted(t_ns, wanted)
-            assert search.nearest(wanted) == stream.at(wanted)
-            distance = abs(int(t_ns[stream.at(wanted)]) - wanted)
-            assert search.nearest(wanted, distance) == stream.at(wanted)
-            assert distance == 0 or search.nearest(wanted, distance - 1) is None
-            assert search.between(wanted, wanted + 10**7) == stream.between(wanted, wanted + 10**7)
+            first = np.searchsorted(t_ns, wanted)
+            assert stream.first_at(wanted) == first
+            distances = np.abs(t_ns - wanted)
+            nearest, distance = int(distances.argmin()), int(distances.min())
+            assert stream.nearest(wanted) == stream.at(wanted) == nearest
+            assert stream.nearest(wanted, distance) == nearest
+            assert distance == 0 or stream.nearest(wanted, distance - 1) is None
+            end = int(np.searchsorted(t_ns, wanted + 10**7))
+            assert stream.between(wanted, wanted + 10**7) == range(first, end)
+            assert stream.between(wanted, None) == range(first, 60)
+            assert stream.between(None, wanted) == range(first)
 
 
 def test_stamps_are_read_in_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,14 +54,14 @@ def test_stamps_are_read_in_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             return found
 
         monkeypatch.setattr(stream, "times", counted)
-        search = TimeSearch(stream, 80)
+        monkeypatch.setattr(stream_module, "SEARCH_STAMPS", 80)
         for index, t_ns in enumerate(known.tolist()):
-            assert search.first_at(t_ns) == index
-        assert search.first_at(2**62) == search.first_at(2**62) == 400
+            assert stream.first_at(t_ns) == index
+        assert stream.first_at(2**62) == stream.first_at(2**62) == 400
         assert max(read) == 80
         windows = read.count(80)
         assert windows <= 400 // 70 + 1  # a window begins a little before what was asked for
-        assert len(read) - windows <= windows * 10  # a bisection for each
+        assert len(read) - windows <= (windows + 1) * 10  # a bisection for each
 
 
 def test_a_stream_without_a_sample(tmp_path: Path) -> None:
@@ -61,6 +69,8 @@ def test_a_stream_without_a_sample(tmp_path: Path) -> None:
     builder.add(imu_spec(), count=0)
     builder.close()
     with Session(builder.path) as session:
-        search = TimeSearch(session.streams["imu"])
-        assert search.first_at(0) == 0 and search.nearest(0) is None
-        assert search.between(0, 10) == range(0)
+        stream = session.streams["imu"]
+        assert stream.first_at(0) == 0 and stream.nearest(0) is None
+        assert stream.between(0, 10) == range(0)
+        with pytest.raises(IndexError, match="no sample"):
+            stream.at(0)

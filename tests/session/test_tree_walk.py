@@ -11,8 +11,8 @@ import pytest
 
 from recorder.cli import main
 from recorder.session.checksums import data_files, write_checksums
+from recorder.session.discovery import fail, walk
 from recorder.session.summary import folder_bytes
-from recorder.session.tree_walk import fail, walk
 from tests.integrity.vehicle import Vehicle
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from recorder.common.closeable import Closing
+from recorder.common.files import Closeable
 from tests.support.waiting import PATIENCE_S, wait_until
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -89,7 +89,7 @@ def why_not() -> str | None:
     return None
 
 
-class Machine(Closing):
+class Machine(Closeable):
     """A machine with the recorder's units installed, that can be powered off and booted again.
 
     Args:

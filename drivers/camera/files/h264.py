@@ -20,7 +20,7 @@ from drivers.camera.pictures import CodedPicture, Missing
 from recorder.bus.messages import CHANGED
 from recorder.codecs.h264 import is_key
 from recorder.common.errors import SourceError, StreamChangedError
-from recorder.common.numbered_files import find_numbered_files
+from recorder.common.files import find_numbered_files
 
 
 class H264File:

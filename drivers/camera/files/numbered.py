@@ -18,7 +18,7 @@ from drivers.camera.pictures import (
     resize_picture,
 )
 from recorder.common.errors import ProtocolError, SourceError
-from recorder.common.numbered_files import find_numbered_files
+from recorder.common.files import find_numbered_files
 
 _LONGEST_GAP_S = 60.0  # a larger gap of the numbers does not give the time between
 

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 
 from drivers.camera.rtsp.rtp import PacketOrder
 from drivers.kit.udp_socket import Batch, UdpReceiver
-from recorder.common.closeable import Closing
 from recorder.common.errors import DeviceError, ProtocolError
+from recorder.common.files import Closeable
 
 _BUFFER_BYTES = 8 << 20  # seconds of a camera: this process may be held up
 _TRIES = 50
 _RTCP_BYTES = 2048
 
 
-class RtpPorts(Closing):
+class RtpPorts(Closeable):
     """An even port for RTP, and the next one for RTCP (RFC 3550, section 11).
 
     >>> with RtpPorts(ipv6=False) as ports:

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recorder.common.errors import UsageError
-from recorder.common.extras import need_extra
-from recorder.formats.fast_zlib import zlib
+from recorder.common.errors import UsageError, need_extra
+from recorder.formats.zip import zlib
 
 try:
     import pyarrow as pa

@@ -24,9 +24,9 @@ from recorder.archives.sensor_files import (
     radar_geometry,
     radar_processor,
 )
-from recorder.formats.fast_zlib import zlib
 from recorder.formats.pcd import pcd_header
 from recorder.formats.png import cube_picture, encode_png, store_png
+from recorder.formats.zip import zlib
 from recorder.formats.zip.writer import Payload
 from recorder.perception.calibration import Calibration
 from recorder.perception.frames import mean_period_ns, sweep_times

@@ -34,9 +34,8 @@ from recorder.archives.edgefirst.schema import (
     to_final,
     to_spool,
 )
-from recorder.common.closeable import Closing
 from recorder.common.errors import ArchiveError
-from recorder.common.files import make_empty
+from recorder.common.files import Closeable, make_empty
 
 ROWS = 4096
 """Largest number of rows of a batch."""
@@ -194,7 +193,7 @@ def _names(reader: Any) -> Iterator[str]:
         yield from set(column.to_pylist()) - {None}
 
 
-class Table(Closing):
+class Table(Closeable):
     """Writer of the rows of a table.
 
     Args:

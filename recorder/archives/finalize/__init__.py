@@ -9,7 +9,7 @@ The finalizer verifies a session first: the session must be closed or recovered.
 are only read.  Each archive is made in a hidden folder beside its place, ``.NAME.part``.  The
 complete, synced files are renamed into place and replace older ones.  The next run removes the
 files of an interrupted run and starts that archive again.  The record of an archive, with its
-notes, is stored beside it (`recorder.session.packing_records`).
+notes, is stored beside it (`recorder.session.outputs`).
 
 `collect` packs several sessions as one dataset in a given folder::
 
@@ -47,10 +47,10 @@ from recorder.archives.finalize.sessions import (
 )
 from recorder.archives.sample_workers import SampleWorkers, processes_for, start_early, tune_memory
 from recorder.common.errors import RecorderError, RedactionError, UsageError
-from recorder.integrity.sealing import find_common_signer, find_signer, is_proven_by
+from recorder.integrity.archives import find_common_signer, find_signer, is_proven_by
 from recorder.integrity.vehicle_key import VehicleKey
 from recorder.session.layout import ARCHIVES
-from recorder.session.packing_records import PARTS
+from recorder.session.outputs import PACKED_PARTS
 from recorder.session.part import WHOLE, Part
 
 __all__ = [
@@ -122,7 +122,9 @@ def finalize(
         if out is not None:
             root = out
         else:
-            root = path / ARCHIVES if part.is_whole else path / ARCHIVES / PARTS / part.folder
+            root = (
+                path / ARCHIVES if part.is_whole else path / ARCHIVES / PACKED_PARTS / part.folder
+            )
         own_name, key = session.archive_name, find_signer(path)
         with contextlib.ExitStack() as stack:
             session = stack.enter_context(

@@ -14,11 +14,10 @@ from recorder.archives.finalize.sessions import LockedSession
 from recorder.archives.sample_workers import SampleWorkers
 from recorder.archives.staging import empty, measure_size, publish, staging
 from recorder.common.errors import RecorderError, StorageError, UsageError
-from recorder.integrity.archives import digest_files
-from recorder.integrity.sealing import seal_archive
+from recorder.integrity.archives import digest_files, seal_archive
 from recorder.integrity.vehicle_key import VehicleKey
 from recorder.perception.redaction.pictures import sentence
-from recorder.session.packing_records import write_record
+from recorder.session.outputs import write_record
 from recorder.session.reader import Session
 from recorder.session.session_part import SessionPart
 

@@ -34,7 +34,7 @@ from recorder.formats.zarr2 import (
     open_store,
     require_numcodecs,
 )
-from recorder.formats.zarr2.codecs import BYTE_SHUFFLE
+from recorder.formats.zarr2.arrays import BYTE_SHUFFLE
 from recorder.formats.zarr2.reading import decode_dtype
 from recorder.formats.zarr2.stores import OutputGuard
 from recorder.perception.geometry import Floats

@@ -27,9 +27,9 @@ from recorder.archives.mcap.topics import Entry, Feed, Make, Product, Topic, Wri
 from recorder.archives.mcap.worker_feeds import RadarPoints, worker_feed
 from recorder.archives.sample_workers import LIDAR_GROUP, RADAR_GROUP
 from recorder.codecs.streams import ChannelSpec, StreamSpec
-from recorder.common.buffers import Buffer
 from recorder.common.errors import FormatError
-from recorder.formats.mcap.schema import Schema
+from recorder.common.files import Buffer
+from recorder.formats.mcap import Schema
 from recorder.perception.can_bus import holds_can_frames
 from recorder.perception.datagrams import CHANNELS, holds_datagrams
 from recorder.perception.earth import declared_position
@@ -45,8 +45,8 @@ from recorder.perception.foxglove.schema import message_encoding
 from recorder.perception.foxglove.series import json_channels, position_channel, small_channels
 from recorder.perception.frames import image_channel, kind_of
 from recorder.perception.labels import Lines
-from recorder.session.event_texts import format_event
-from recorder.session.playback_messages import playable_spec
+from recorder.session.events import format_event
+from recorder.session.replay import playable_spec
 from recorder.session.stream import Stream
 
 _LOG: Final = "/log"

@@ -14,7 +14,7 @@ from recorder.archives.context import PackingContext
 from recorder.archives.mcap.topics import Topic
 from recorder.bus.wire import Message
 from recorder.codecs.streams import StreamSpec
-from recorder.formats.mcap.schema import Schema
+from recorder.formats.mcap import Schema
 from recorder.perception.foxglove.channels import Encoded, EncodeSamples, times_ns
 from recorder.perception.foxglove.clouds import POINT_CLOUD, cloud
 from recorder.perception.foxglove.pictures import raw_image

@@ -15,7 +15,7 @@ from recorder.archives.mcap.worker_feeds import RadarPoints
 from recorder.archives.sensor_files import radar_geometry
 from recorder.bus.wire import Message
 from recorder.codecs.streams import StreamSpec
-from recorder.formats.mcap.schema import Schema
+from recorder.formats.mcap import Schema
 from recorder.perception.foxglove.channels import Encoded, EncodeSamples, times_ns
 from recorder.perception.foxglove.clouds import POINT_CLOUD, cloud
 from recorder.perception.foxglove.payload import Parts

@@ -40,7 +40,7 @@ from recorder.common.files import PosixDisk
 from recorder.config.options import Option, OptionTable
 from recorder.formats.mcap.writer import McapWriter
 from recorder.perception.camera.camera_pictures import JPEG_QUALITY
-from recorder.session.journal.commit_times import CommitTimes
+from recorder.session.journal.journal import CommitTimes
 from recorder.session.playback import is_small
 from recorder.session.stream import Stream
 
@@ -98,7 +98,7 @@ class _SessionPacker:
 
     def __init__(self, context: PackingContext, profile: Profile) -> None:
         self._context, self._profile = context, profile
-        self._commits = CommitTimes(context.session.whole)
+        self._commits = CommitTimes(context.session.whole.path, context.session.whole.header)
 
     def pack(self) -> PackedFiles:
         context, profile = self._context, self._profile

@@ -10,7 +10,7 @@ from recorder.archives.mcap.ros2_names import ros_topic
 from recorder.archives.mcap.topics import Topic
 from recorder.bus.wire import Message
 from recorder.codecs.streams import StreamSpec
-from recorder.common.buffers import Buffer
+from recorder.common.files import Buffer
 from recorder.formats.ros2.codec import encode_message
 from recorder.formats.ros2.definitions import UDP_PACKET
 from recorder.formats.ros2.messages import Header, UdpPacket

@@ -33,10 +33,9 @@ from recorder.archives.mcap.ros2_scene import (
 from recorder.archives.mcap.samples import sample_feed
 from recorder.archives.mcap.scene import find_rig_poses
 from recorder.archives.mcap.topics import Entry, Feed, Topic, WrittenFile
-from recorder.common.buffers import Buffer
 from recorder.common.errors import FormatError
-from recorder.common.files import PosixDisk
-from recorder.formats.mcap.schema import Schema
+from recorder.common.files import Buffer, PosixDisk
+from recorder.formats.mcap import Schema
 from recorder.formats.ros2.bag import BagTopic, bag_metadata
 from recorder.formats.ros2.codec import encode_message
 from recorder.formats.ros2.definitions import STRING
@@ -44,7 +43,7 @@ from recorder.perception.can_bus import holds_can_frames
 from recorder.perception.datagrams import holds_datagrams
 from recorder.perception.earth import position_channel
 from recorder.perception.frames import image_channel, kind_of
-from recorder.session.playback_messages import playable_spec
+from recorder.session.replay import playable_spec
 from recorder.session.stream import Stream
 
 

@@ -14,11 +14,11 @@ from typing import Final
 
 from recorder.archives.context import PackingContext
 from recorder.archives.mcap.topics import Topic
-from recorder.formats.mcap.schema import Schema
+from recorder.formats.mcap import Schema
 from recorder.formats.ros2.bag import qos
 from recorder.formats.ros2.definitions import ENCODING, definition
 from recorder.perception.frames import kind_of
-from recorder.session.vrs.metadata_records import as_text
+from recorder.session.vrs.records import as_text
 
 RIG: Final = "base_link"
 MAP: Final = "map"

@@ -15,7 +15,7 @@ from recorder.archives.mcap.samples import sample_feed
 from recorder.archives.mcap.topics import Entry, Feed, Topic
 from recorder.bus.wire import Message
 from recorder.codecs.streams import StreamSpec
-from recorder.common.buffers import Buffer
+from recorder.common.files import Buffer
 from recorder.formats.ros2.codec import encode_message
 from recorder.formats.ros2.definitions import IMAGE, IMU, NAV_SAT_FIX, STRING
 from recorder.formats.ros2.messages import Header, Image, Imu, NavSatFix
@@ -237,7 +237,7 @@ def json_feed(
     Args:
         context: the session's context.
         stream: a stream with times.
-        spec: its declaration, from `recorder.session.playback_messages.playable_spec`.
+        spec: its declaration, from `recorder.session.replay.playable_spec`.
         covered: channels that other messages contain.
         names: names of topics and frames.
 

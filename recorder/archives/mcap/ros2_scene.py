@@ -23,7 +23,7 @@ from recorder.formats.ros2.messages import (
 from recorder.perception.geometry import Floats, quaternion_of_rotation
 from recorder.perception.labels import BOXES, Lines, box_files, number_rows, texts
 from recorder.perception.poses import EarthPoses
-from recorder.session.event_texts import format_event
+from recorder.session.events import format_event
 
 LOG: Final = ros_topic("/rosout", LOG_TYPE, depth=1000, latched=True)
 _INFO, _WARN, _ERROR = 20, 30, 40

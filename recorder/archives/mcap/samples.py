@@ -11,10 +11,10 @@ from recorder.archives.context import PackingContext
 from recorder.archives.mcap.topics import Entry, Feed, Topic
 from recorder.bus.wire import Message
 from recorder.codecs.streams import StreamSpec
-from recorder.common.buffers import Buffer
+from recorder.common.files import Buffer
 from recorder.perception.read_ahead import ReadAhead
 from recorder.session.playback import is_small
-from recorder.session.playback_messages import messages, sample_message
+from recorder.session.replay import messages, sample_message
 from recorder.session.stream import Stream
 
 Payload = Buffer | Sequence[Buffer]
@@ -38,7 +38,7 @@ def sample_feed(context: PackingContext, stream: Stream, spec: StreamSpec, topic
     Args:
         context: the session's context.
         stream: a stream with times.
-        spec: its declaration, as `recorder.session.playback_messages.playable_spec` makes it.
+        spec: its declaration, as `recorder.session.replay.playable_spec` makes it.
         topics: the topics with their encoders.
     """
 

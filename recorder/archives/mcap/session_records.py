@@ -17,12 +17,12 @@ from recorder.archives.context import PackingContext
 from recorder.archives.mcap.topics import EVENTS, LOSSES, MARKS, Entry, Feed, Profile, Topic
 from recorder.common.errors import FormatError
 from recorder.config.yaml_lines import shareable_text
-from recorder.formats.mcap.schema import Schema
+from recorder.formats.mcap import Schema
 from recorder.formats.mcap.writer import McapWriter
 from recorder.perception.calibration import Calibration
 from recorder.session.event_clips import KeptEvent
 from recorder.session.playback import recorded_spec
-from recorder.session.vrs.metadata_records import TIME_DOMAIN, as_json, as_text, map_drivers
+from recorder.session.vrs.records import TIME_DOMAIN, as_json, as_text, map_drivers
 
 PUBLISH_TIME = (
     "epoch ns at which the sample was durable on the recorder's disk (commit of the session's "

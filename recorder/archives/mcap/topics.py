@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from recorder.archives.context import PackingContext
-from recorder.common.buffers import Buffer
-from recorder.common.errors import UsageError
-from recorder.common.extras import need_extra
-from recorder.formats.mcap.schema import Schema
+from recorder.common.errors import UsageError, need_extra
+from recorder.common.files import Buffer
+from recorder.formats.mcap import Schema
 from recorder.session.stream import Stream
 
 LOSSES = "/recorder/losses"

@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 import yaml
 
 from recorder.archives.validation import ArchiveCheck, ArchiveReport, need
-from recorder.common.errors import ArchiveError, UsageError
-from recorder.common.extras import need_extra
+from recorder.common.errors import ArchiveError, UsageError, need_extra
 
 _OFTEN = 1024
 _METADATA = "metadata.yaml"

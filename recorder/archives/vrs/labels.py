@@ -19,7 +19,7 @@ from recorder.formats.vrs import (
     String,
     Value,
 )
-from recorder.formats.vrs.elements import float64, int64
+from recorder.formats.vrs.layout import float64, int64
 from recorder.perception.geometry import quaternion_of_rotation
 from recorder.perception.labels import BOXES, CUBOIDS, LabelFile, box_files, cuboid_files
 from recorder.perception.poses import PoseSource, find_poses

@@ -16,10 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from recorder.codecs.streams import StreamSpec
-from recorder.common.closeable import Closing
 from recorder.common.errors import FormatError
+from recorder.common.files import Closeable
 from recorder.formats.vrs import RecordType, StreamId
-from recorder.formats.vrs.chunks import ChunkedFile
 from recorder.formats.vrs.compression import decompress
 from recorder.formats.vrs.headers import (
     DESCRIPTION_TYPE_ID,
@@ -29,14 +28,15 @@ from recorder.formats.vrs.headers import (
     FileHeader,
     RecordHeader,
 )
-from recorder.formats.vrs.scan import RecordWalk
-from recorder.formats.vrs.tags import StreamTags, TagsRecord, unpack_description
+from recorder.formats.vrs.scan import ChunkedFile, RecordWalk
+from recorder.formats.vrs.streams import StreamTags, TagsRecord, unpack_description
 from recorder.formats.vrs.writer import choose_id
 from recorder.session.reader import Session
-from recorder.session.vrs.data_records import create_metadata_stream, create_session_stream
 from recorder.session.vrs.files import map_vrs_streams
-from recorder.session.vrs.metadata_records import (
+from recorder.session.vrs.records import (
     configuration,
+    create_metadata_stream,
+    create_session_stream,
     event_state,
     file_tags,
     map_drivers,
@@ -64,7 +64,7 @@ class MetadataRecord:
     data: bytes
 
 
-class MetadataFile(Closing):
+class MetadataFile(Closeable):
     """Reader of all metadata records of a ``session.vrs``; an index is not needed.
 
     Attributes:

@@ -27,9 +27,8 @@ from recorder.archives.vrs.metadata_records import (
 )
 from recorder.archives.vrs.samples import Samples, packed_spec
 from recorder.codecs.streams import StreamSpec
-from recorder.common.buffers import Buffer
 from recorder.common.errors import FormatError, RecorderError, SessionError
-from recorder.common.files import PosixDisk
+from recorder.common.files import Buffer, PosixDisk
 from recorder.config.options import Option, OptionTable
 from recorder.formats.vrs import (
     Compression,
@@ -40,15 +39,16 @@ from recorder.formats.vrs import (
     default_index_path,
 )
 from recorder.formats.vrs.headers import creation_id
-from recorder.formats.vrs.tags import StreamTags
+from recorder.formats.vrs.streams import StreamTags
 from recorder.formats.vrs.writer import choose_id
 from recorder.session.layout import VRS
 from recorder.session.playback import is_small
 from recorder.session.stream import Stream
-from recorder.session.vrs.data_records import DATA, create_metadata_stream
-from recorder.session.vrs.metadata_records import (
+from recorder.session.vrs.records import (
+    DATA,
     as_json,
     as_text,
+    create_metadata_stream,
     map_drivers,
     mask_configuration,
     mask_tags,

@@ -14,10 +14,10 @@ from recorder.archives.vrs.metadata_records import clock_offset_ns
 from recorder.bus.wire import Kind, Message
 from recorder.codecs import CHANNEL_FORMATS, Framing
 from recorder.codecs.streams import StreamSpec
-from recorder.common.buffers import Buffer
+from recorder.common.files import Buffer
 from recorder.session.playback import Chunk, play, recorded_spec
 from recorder.session.stream import Stream
-from recorder.session.vrs.data_records import DataRecords
+from recorder.session.vrs.records import DataRecords
 
 TOGETHER = tuple(
     name

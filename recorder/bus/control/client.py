@@ -25,8 +25,8 @@ from typing import Any, Protocol
 
 from recorder.bus.control.addresses import choose_client_socket
 from recorder.bus.control.requests import Keep, Mark, Request, Start, Status, Stop
-from recorder.common.closeable import Closing
 from recorder.common.errors import DeviceError, RecorderError
+from recorder.common.files import Closeable
 
 TIMEOUT_S = 120.0
 """Timeout for a reply, in s: closing a session may take a while."""
@@ -82,7 +82,7 @@ class Wire(Protocol):
         """Close the connection."""
 
 
-class Client(Closing):
+class Client(Closeable):
     """Connection to a daemon; see the module's example.
 
     Args:

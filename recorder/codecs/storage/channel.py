@@ -20,10 +20,8 @@ import numpy.typing as npt
 
 from recorder.codecs import CHANNEL_FORMATS, channel_files
 from recorder.codecs.streams import ChannelSpec
-from recorder.common.buffers import Buffer
-from recorder.common.closeable import Closing
 from recorder.common.errors import FormatError, StorageError
-from recorder.common.files import AppendFile, Disk
+from recorder.common.files import AppendFile, Buffer, Closeable, Disk
 
 BATCH_BYTES = 4 << 20
 """Default number of decoded bytes per batch of `ChannelReader.iterate`."""
@@ -71,7 +69,7 @@ class ChannelWriter(ABC):
         """Write the end of the format; do not sync or close."""
 
 
-class ChannelReader(Closing, ABC):
+class ChannelReader(Closeable, ABC):
     """Reader of one channel with random access, in bounded memory.
 
     >>> with open_channel(folder, "rng", meta["rng"]) as channel:  # doctest: +SKIP
@@ -314,7 +312,7 @@ class Layout:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-class ReadFile(Closing):
+class ReadFile(Closeable):
     """File that is read by position; every fault is a FormatError that names it."""
 
     def __init__(self, path: Path) -> None:

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.codecs.h264 import begins_with_start_code, is_key
-from recorder.codecs.h264_decoder import H264Decoder, rgb_pixels
+from recorder.codecs.h264 import H264Decoder, begins_with_start_code, is_key, rgb_pixels
 from recorder.codecs.storage.indexed import Flags, Index, IndexedReader, IndexedStorage, Rows
-from recorder.common.buffers import Buffer
 from recorder.common.errors import FormatError
+from recorder.common.files import Buffer
 
 _KEPT_FRAMES = 8  # threads that read ahead ask for pictures in nearly their order
 _KEY = 2  # column of the index

@@ -37,9 +37,8 @@ from recorder.codecs.storage.channel import (
     sample_units,
 )
 from recorder.codecs.streams import ChannelSpec
-from recorder.common.buffers import Buffer
 from recorder.common.errors import FormatError, StorageError
-from recorder.common.files import AppendFile, Disk
+from recorder.common.files import AppendFile, Buffer, Disk
 
 _NUMBER_BYTES = 8
 

@@ -11,10 +11,15 @@ from pathlib import Path
 
 import numpy as np
 
-from recorder.codecs.storage.avi import CHUNK, FRAME_ID, AviLayout
+from recorder.codecs.storage.avi import (
+    CHUNK,
+    FRAME_ID,
+    AviLayout,
+    AviWriter,
+    frame_offset,
+    scan_avi,
+)
 from recorder.codecs.storage.avi_demux import chunk_id_fits, find_frames
-from recorder.codecs.storage.avi_scan import frame_offset, scan_avi
-from recorder.codecs.storage.avi_writer import AviWriter
 from recorder.codecs.storage.channel import (
     ChannelStorage,
     Extent,

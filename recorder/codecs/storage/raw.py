@@ -18,9 +18,8 @@ from recorder.codecs.storage.channel import (
     committed_length,
     reopen,
 )
-from recorder.common.buffers import Buffer
 from recorder.common.errors import StorageError
-from recorder.common.files import AppendFile, Disk
+from recorder.common.files import AppendFile, Buffer, Disk
 
 
 class PlainWriter(ChannelWriter):

@@ -15,8 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from recorder.common.errors import FormatError, StorageError, UsageError
-from recorder.common.extras import need_extra
+from recorder.common.errors import FormatError, StorageError, UsageError, need_extra
 from recorder.common.files import PosixDisk
 from recorder.common.struct_codec import prepare_type
 from recorder.fleet.catalog.rows import Row

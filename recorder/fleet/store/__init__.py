@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from recorder.common.errors import UsageError
-from recorder.common.file_permissions import check_private
+from recorder.common.files import check_private
 from recorder.fleet.store.base import (
     PART_BYTES,
     ObjectExistsError,

@@ -21,9 +21,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from recorder.common.errors import StorageError, UsageError
-from recorder.common.extras import need_extra
-from recorder.common.file_permissions import check_private
+from recorder.common.errors import StorageError, UsageError, need_extra
+from recorder.common.files import check_private
 from recorder.fleet.store.base import (
     MOST_PARTS,
     PART_BYTES,

@@ -25,11 +25,10 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 import zstandard
 
-from recorder.common.closeable import Closing
-from recorder.common.errors import FormatError
-from recorder.common.extras import need_extra
+from recorder.common.errors import FormatError, need_extra
+from recorder.common.files import Closeable
 from recorder.formats.bags.clock import LATE_NS, RecordingClock, Times
-from recorder.formats.mcap.order import LogOrder, pack_place
+from recorder.formats.mcap import LogOrder, pack_place
 
 if TYPE_CHECKING:
     from recorder.formats.mcap.reader import McapMessage, McapReader, McapTopic
@@ -76,7 +75,7 @@ class _File:
     order: LogOrder
 
 
-class Bag(Closing):
+class Bag(Closeable):
     """Reader of a recording's files in one order; see the module.
 
     A file is open while its messages are read. A damaged file, which had to be scanned, stays open

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from recorder.common.errors import FormatError
-from recorder.formats.bags import messages
 from recorder.formats.bags.bag import Bag
 from recorder.formats.bags.messages import (
+    DECODERS,
     Decode,
     Kind,
     decode_json_imu,
+    decode_json_position,
     decode_ros2_loss,
 )
-from recorder.formats.bags.positions import POSITION_DECODERS, decode_json_position
 from recorder.formats.bags.timing import first_ns
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ LOSSES: Final = "/recorder/losses"
 """Topic of this recorder's archives with the losses that it counted."""
 
 _STAMPED: Final = frozenset({Kind.PICTURES, Kind.IMU, Kind.POSITIONS, Kind.CAN_FRAMES})
-_DECODERS: Final = {**messages.DECODERS, **POSITION_DECODERS}
 
 
 class UnknownTopicError(FormatError):
@@ -59,7 +58,7 @@ def find_content(topic: McapTopic) -> Content:
     encoding, schema = topic.message_encoding, topic.schema_name
     if (topic.topic, encoding, schema) == (LOSSES, "cdr", "std_msgs/msg/String"):
         return Content(Kind.LOSSES, decode_ros2_loss)
-    if (found := _DECODERS.get((encoding, schema))) is not None:
+    if (found := DECODERS.get((encoding, schema))) is not None:
         return Content(*found)
     if encoding == "json" and topic.schema_encoding == "jsonschema":
         channels = _read_properties(topic.schema_data)
@@ -67,7 +66,7 @@ def find_content(topic: McapTopic) -> Content:
             return Content(Kind.IMU, decode_json_imu)
         if {"timestamp", "pos", "fix"} <= channels:
             return Content(Kind.POSITIONS, decode_json_position)
-    encodings = sorted({known for known, name in _DECODERS if name == schema})
+    encodings = sorted({known for known, name in DECODERS if name == schema})
     if encodings:
         text = f"{schema} is read in {' or '.join(encodings)} only, not in {encoding!r:.40}"
     elif encoding == "ros1":

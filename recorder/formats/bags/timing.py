@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from recorder.common.errors import FormatError
 from recorder.formats.bags.bag import LATEST_NS, Bag, Cut
 from recorder.formats.bags.clock import LATE_NS, ClockStep, RecordingClock
-from recorder.formats.bags.messages import Inertial
-from recorder.formats.bags.positions import Position
+from recorder.formats.bags.messages import Inertial, Position
 
 if TYPE_CHECKING:
     from recorder.formats.mcap.reader import McapMessage

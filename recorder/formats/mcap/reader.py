@@ -23,18 +23,17 @@ from pathlib import Path
 from mcap.opcode import Opcode
 from mcap.records import Header, Metadata
 
-from recorder.common.closeable import Closing
 from recorder.common.errors import FormatError
-from recorder.formats.mcap.index import FileIndex
-from recorder.formats.mcap.log_times import (
+from recorder.common.files import Closeable
+from recorder.formats.mcap import LogOrder, layout
+from recorder.formats.mcap.index import (
     Entries,
+    FileIndex,
     block_records,
     indexed_log_times,
     read_log_times,
 )
-from recorder.formats.mcap.order import LogOrder
 from recorder.formats.mcap.records import MAGIC, Budget, RawMessage, RecordFile, records
-from recorder.formats.mcap.schema import layout
 
 OPEN_BYTES = 128 << 20
 """Bytes of overlapping chunks that are in memory at once.
@@ -126,7 +125,7 @@ class McapAttachment:
     data: bytes = field(repr=False)
 
 
-class McapReader(Closing):
+class McapReader(Closeable):
     """MCAP file, opened for reading.
 
     A file with a summary is read by its index.  A file without a summary (its recorder was killed),

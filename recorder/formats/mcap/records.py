@@ -18,9 +18,8 @@ from mcap.exceptions import EndOfFile
 from mcap.opcode import Opcode
 from mcap.records import Attachment
 
-from recorder.common.buffers import Buffer
-from recorder.common.closeable import Closing
 from recorder.common.errors import FormatError
+from recorder.common.files import Buffer, Closeable
 
 zlib_ng: Any
 try:
@@ -131,7 +130,7 @@ class Budget:
         self.records += stored
 
 
-class RecordFile(Closing):
+class RecordFile(Closeable):
     """MCAP file as a sequence of records.
 
     Errors are `FormatError` with the path and the offset.

@@ -47,9 +47,7 @@ from mcap.records import (
     SummaryOffset,
 )
 
-from recorder.common.buffers import Buffer, buffer_size
-from recorder.common.closeable import Closing
-from recorder.common.files import AppendFile
+from recorder.common.files import AppendFile, Buffer, Closeable, buffer_size
 from recorder.formats.mcap.records import CHUNK, MAGIC, MESSAGE, RECORD, crc32
 
 CHUNK_BYTES = 2 << 20
@@ -91,7 +89,7 @@ class _Sealed:
     data_bytes: int
 
 
-class McapWriter(Closing):
+class McapWriter(Closeable):
     """Writer of one MCAP file.
 
     Messages may come in any order; readers find those of a time fast if log times roughly increase.
@@ -184,15 +182,15 @@ class McapWriter(Closing):
         number = len(self._channels) + 1
         if number > _MOST_CHANNELS:
             raise ValueError(f"{self.path}: more than {_MOST_CHANNELS} channels")
-        made = Channel(
+        added = Channel(
             id=number,
             topic=topic,
             message_encoding=message_encoding,
             metadata=dict(metadata or {}),
             schema_id=schema,
         )
-        self._record(made)
-        self._channels[number] = made
+        self._record(added)
+        self._channels[number] = added
         self._compressed[number] = compress
         self.counts[number] = 0
         return number

@@ -231,11 +231,11 @@ def _stamped_frame(reader: _Reader, interface: _Interface, body: bytes, fields: 
 
 def _interface(body: bytes, order: str) -> _Interface:
     """Parse an Interface Description Block; its stamps count microseconds by default."""
-    made = _Interface(*struct.unpack_from(order + "HxxI", body))
+    described = _Interface(*struct.unpack_from(order + "HxxI", body))
     for code, value in _options(body, 8, order):
         if code == _IF_TSRESOL and len(value) == 1:
             power = value[0] & 0x7F
-            made.ticks_per_s = 2**power if value[0] & 0x80 else 10**power
+            described.ticks_per_s = 2**power if value[0] & 0x80 else 10**power
         elif code == _IF_TSOFFSET and len(value) == 8:
-            (made.offset_s,) = struct.unpack(order + "q", value)
-    return made
+            (described.offset_s,) = struct.unpack(order + "q", value)
+    return described

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from recorder.common.buffers import Buffer
 from recorder.common.errors import FormatError
+from recorder.common.files import Buffer
 from recorder.formats.ros2.definitions import FD_FRAME
 
 Floats = tuple[float, ...]

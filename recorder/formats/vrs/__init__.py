@@ -1,8 +1,7 @@
 """VRS files (github.com/facebookresearch/vrs): writer, reader, layouts, RecordFormat strings.
 
-The modules, from the bottom: `elements`, `pieces`, `layout_spec`, `layout` (DataLayouts); `media`,
-`record_format`, `conventions`, `content` (blocks of a record); `headers`, `tags`, `index`,
-`chunks`, `scan`, `compression` (the file); `streams`, `writer`, `resume`, `reader`, `rewrite`. See
+The modules, from the bottom: `layout` (DataLayouts); `media`, `record_format`, `content` (blocks of
+a record); `headers`, `scan`, `index`, `compression` (the file); `streams`, `reader`, `writer`. See
 docs/vrs.md.
 """
 
@@ -13,6 +12,7 @@ from recorder.formats.vrs.layout import (
     Array,
     DataLayout,
     Enum,
+    LayoutSpec,
     Optional,
     String,
     StringMap,
@@ -20,7 +20,6 @@ from recorder.formats.vrs.layout import (
     Value,
     Vector,
 )
-from recorder.formats.vrs.layout_spec import LayoutSpec
 from recorder.formats.vrs.media import AudioSampleFormat, PixelFormat
 from recorder.formats.vrs.reader import VrsReader, VrsRecord
 from recorder.formats.vrs.record_format import (
@@ -30,16 +29,17 @@ from recorder.formats.vrs.record_format import (
     ImageContent,
     RecordFormat,
 )
-from recorder.formats.vrs.recordables import RecordableType
-from recorder.formats.vrs.resume import (
+from recorder.formats.vrs.streams import RecordableType, RecordLayout, StreamSpec, VrsStream
+from recorder.formats.vrs.writer import (
+    StreamWriter,
+    VrsWriter,
     data_records,
+    default_index_path,
     description_end,
     find_resume_point,
+    rewrite_vrs,
     whole_records_end,
 )
-from recorder.formats.vrs.rewrite import rewrite_vrs
-from recorder.formats.vrs.streams import RecordLayout, StreamSpec, VrsStream
-from recorder.formats.vrs.writer import StreamWriter, VrsWriter, default_index_path
 
 __all__ = [
     "Array",

@@ -11,10 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.common.errors import FormatError
-from recorder.formats.vrs.conventions import AudioSpec, NextContentBlockSpec, OldImageSpec
-from recorder.formats.vrs.layout import DataLayout
-from recorder.formats.vrs.layout_spec import LayoutSpec
-from recorder.formats.vrs.media import AUDIO_FORMATS, PIXEL_ARRAYS, AudioSampleFormat, PixelFormat
+from recorder.formats.vrs.layout import DataLayout, LayoutSpec
+from recorder.formats.vrs.media import (
+    AUDIO_FORMATS,
+    PIXEL_ARRAYS,
+    AudioSampleFormat,
+    AudioSpec,
+    NextContentBlockSpec,
+    OldImageSpec,
+    PixelFormat,
+)
 from recorder.formats.vrs.record_format import (
     AudioContent,
     Content,

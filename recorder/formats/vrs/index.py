@@ -15,7 +15,6 @@ import numpy.typing as npt
 import zstandard
 
 from recorder.common.errors import FormatError
-from recorder.formats.vrs.chunks import ChunkedFile
 from recorder.formats.vrs.compression import decompress
 from recorder.formats.vrs.headers import (
     DESCRIPTION_TYPE_ID,
@@ -28,6 +27,7 @@ from recorder.formats.vrs.headers import (
     RecordType,
     StreamId,
 )
+from recorder.formats.vrs.scan import ChunkedFile
 
 _FIELDS = ("timestamp_s", "size", "record_type", "type_id", "instance", "offset")
 _TYPES = ("<f8", "<u4", "u1", "<i4", "<u2", "<i8")

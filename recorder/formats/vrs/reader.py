@@ -18,9 +18,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from recorder.common.closeable import Closing
 from recorder.common.errors import FormatError
-from recorder.formats.vrs.chunks import ChunkedFile
+from recorder.common.files import Closeable
 from recorder.formats.vrs.compression import decompress
 from recorder.formats.vrs.content import Block, LayoutBlock, read_blocks
 from recorder.formats.vrs.headers import (
@@ -35,11 +34,11 @@ from recorder.formats.vrs.headers import (
 )
 from recorder.formats.vrs.index import Entries, collect_entries, read_index
 from recorder.formats.vrs.layout import DataLayout
-from recorder.formats.vrs.scan import RecordWalk
-from recorder.formats.vrs.streams import VrsStream
-from recorder.formats.vrs.tags import (
+from recorder.formats.vrs.scan import ChunkedFile, RecordWalk
+from recorder.formats.vrs.streams import (
     StreamTags,
     TagsRecord,
+    VrsStream,
     unpack_description,
     upgrade,
 )
@@ -101,7 +100,7 @@ class VrsRecord:
         return layouts[block].read(layout)
 
 
-class VrsReader(Closing):
+class VrsReader(Closeable):
     """Reader of a VRS file, and the chunks beside it.
 
     It is a sequence of its records in time order: by timestamp, then stream, then place. Arrays and

@@ -1,19 +1,35 @@
-"""Content of a stream's records, which writers declare and readers read from tags."""
+"""Streams of a file: their types, their tags, and the content of their records.
+
+Writers declare the content, readers read it from tags, which are stored in the description record
+and in TAGS records (VRS, StreamId.h, DescriptionRecord.cpp, TagsRecord.h).
+"""
 
 from __future__ import annotations
 
+import json
+import re
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import cached_property
 from typing import Any
 
 from recorder.common.errors import FormatError
-from recorder.formats.vrs.conventions import NEXT_CONTENT_BLOCK_SIZE
-from recorder.formats.vrs.elements import uint32
 from recorder.formats.vrs.headers import RecordType, StreamId
-from recorder.formats.vrs.layout import DataLayout
-from recorder.formats.vrs.layout_spec import LayoutSpec
-from recorder.formats.vrs.pieces import VALUE, Piece
+from recorder.formats.vrs.layout import (
+    VALUE,
+    Cursor,
+    DataLayout,
+    LayoutSpec,
+    Piece,
+    StringMap,
+    encode_text,
+    pack_text,
+    string,
+    uint32,
+)
+from recorder.formats.vrs.media import NEXT_CONTENT_BLOCK_SIZE
 from recorder.formats.vrs.record_format import (
     Content,
     LayoutContent,
@@ -22,8 +38,164 @@ from recorder.formats.vrs.record_format import (
     format_tag,
     layout_tag,
 )
-from recorder.formats.vrs.recordables import recordable_name
-from recorder.formats.vrs.tags import FLAVOR_TAG, NAME_TAG, SERIAL_TAG, StreamTags
+
+
+class RecordableType(IntEnum):
+    """Types of the sensors of vehicles and wearers."""
+
+    FORWARD_CAMERA = 200
+    UPWARD_CAMERA = 201
+    DOWNWARD_CAMERA = 202
+    BACKWARD_CAMERA = 203
+    SIDEWARD_CAMERA = 204
+    OUTWARD_CAMERA = 205
+    INWARD_CAMERA = 206
+    DEPTH_CAMERA = 209
+    IR_CAMERA = 210
+    EYE_CAMERA = 211
+    FACE_CAMERA = 212
+    RGB_CAMERA = 214
+    MONO_AUDIO = 230
+    STEREO_AUDIO = 231
+    AMBIENT_AUDIO = 232
+    SENSOR_DATA = 240
+    IMU_DATA = 241
+    ACCELEROMETER_DATA = 242
+    MAGNETOMETER_DATA = 243
+    GYROSCOPE_DATA = 244
+    LIDAR_DATA = 245
+    TEMPERATURE_DATA = 246
+    BAROMETER_DATA = 247
+    RADAR_DATA = 254
+    CALIBRATION_DATA = 260
+    SETUP_DATA = 262
+    DIAGNOSTIC_DATA = 263
+    PERFORMANCE_DATA = 264
+    SYNC_DATA = 280
+    GPS_DATA = 281
+    EVENT_DATA = 320
+    COMMAND_DATA = 321
+    POSE_DATA = 371
+    MOTION_DATA = 372
+    POINT_CLOUD_DATA = 376
+    ANNOTATION_DATA = 400
+    SAMPLE = 998
+    UNIT_TEST = 999
+    SLAM_CAMERA = 1201
+    SLAM_IMU = 1202
+    SLAM_MAGNETOMETER = 1203
+
+
+_SMALL_WORDS = ("IMU", "IR", "RGB", "GPS")
+_OLD = {1201: "Camera Data (SLAM)", 1202: "IMU Data (SLAM)", 1203: "Magnetometer Data (SLAM)"}
+
+
+def recordable_name(type_id: int) -> str:
+    """Return the name in readers: ``RGB Camera Class``; with its number for unknown types."""
+    if type_id in _OLD:
+        return _OLD[type_id]
+    try:
+        words = RecordableType(type_id).name.split("_")
+    except ValueError:
+        return f"Recordable {type_id}"
+    return " ".join([*(w if w in _SMALL_WORDS else w.title() for w in words), "Class"])
+
+
+NAME_TAG = "VRS_Original_Recordable_Name"
+FLAVOR_TAG = "VRS_Recordable_Flavor"
+SERIAL_TAG = "VRS_Serial_Number"
+_U32 = struct.Struct("<I")
+_STREAM = struct.Struct("<iH")
+
+
+class TagsRecord(DataLayout):
+    """Data of a TAGS record: the tags of a stream that was added after the description."""
+
+    vrs_tags = StringMap(string, "vrs_tags")
+    user_tags = StringMap(string, "user_tags")
+
+
+@dataclass(slots=True)
+class StreamTags:
+    """Tags of one stream: `vrs` are the format's own, `user` are free."""
+
+    vrs: dict[str, str] = field(default_factory=dict)
+    user: dict[str, str] = field(default_factory=dict)
+
+
+def pack_description(streams: Mapping[StreamId, StreamTags], tags: Mapping[str, str]) -> bytes:
+    """Pack the data of the description record.
+
+    Args:
+        streams: the streams known so far.
+        tags: tags of the file.
+    """
+    parts = [_U32.pack(len(streams))]
+    for stream in sorted(streams):
+        parts.append(_STREAM.pack(*stream))
+        parts += (_pack_map(streams[stream].user), _pack_map(streams[stream].vrs))
+    parts.append(_pack_map(tags))
+    return b"".join(parts)
+
+
+def _pack_map(tags: Mapping[str, str]) -> bytes:
+    parts = [_U32.pack(len(tags))]
+    for key, value in sorted((encode_text(k), v) for k, v in tags.items()):
+        parts += (_U32.pack(len(key)), key, pack_text(value))
+    return b"".join(parts)
+
+
+def unpack_description(
+    data: bytes, version: int, where: object
+) -> tuple[dict[StreamId, StreamTags], dict[str, str]]:
+    """Unpack stream tags and file tags of a description record, version 2 or the older 1.
+
+    Raises:
+        FormatError: the data end too early, or have another version; starts with `where`.
+    """
+    cursor = Cursor(data, f"{where}: description record")
+    streams: dict[StreamId, StreamTags] = {}
+    if version not in (1, 2):
+        raise FormatError(f"{where}: description record of unknown version {version}")
+    for _ in range(cursor.count(10)):
+        stream = StreamId.from_stored(*_STREAM.unpack(cursor.take(_STREAM.size)))
+        tags = streams.setdefault(stream, StreamTags())
+        if version == 1:
+            described = _parse_json_object(cursor.text())
+            tags.user = _filter_texts(described.get("tags"))
+            tags.vrs[NAME_TAG] = str(described.get("name", ""))
+        else:
+            tags.user = _unpack_map(cursor)
+            tags.vrs = _unpack_map(cursor)
+        upgrade(tags)
+    file_tags = (
+        _filter_texts(_parse_json_object(cursor.text())) if version == 1 else _unpack_map(cursor)
+    )
+    return streams, file_tags
+
+
+def upgrade(tags: StreamTags) -> None:
+    """Remove the instance from the stream's name: old files have ``Camera #2``."""
+    if NAME_TAG in tags.vrs:
+        tags.vrs[NAME_TAG] = re.sub(r"(?<=.) #[0-9]*\Z", "", tags.vrs[NAME_TAG])
+
+
+def _unpack_map(cursor: Cursor) -> dict[str, str]:
+    return {cursor.text(): cursor.text() for _ in range(cursor.count(8))}
+
+
+def _parse_json_object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _filter_texts(value: Any) -> dict[str, str]:
+    items = value.items() if isinstance(value, dict) else ()
+    return {k: v for k, v in items if isinstance(v, str)}
+
 
 _NEXT_SIZE = Piece(VALUE, uint32, NEXT_CONTENT_BLOCK_SIZE)
 
@@ -61,10 +233,10 @@ class RecordLayout:
     @classmethod
     def from_tags(cls, format_: RecordFormat, layouts: Sequence[LayoutSpec | None]) -> RecordLayout:
         """Make a layout from tags, without checks."""
-        made = cls.__new__(cls)
-        made.format = format_
-        made.layouts = tuple(layouts)
-        return made
+        layout = cls.__new__(cls)
+        layout.format = format_
+        layout.layouts = tuple(layouts)
+        return layout
 
     def tags(self, record_type: RecordType, version: int) -> dict[str, str]:
         """Return the tags that declare the layout."""

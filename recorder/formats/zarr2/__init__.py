@@ -16,14 +16,19 @@ Specification: zarr-specs, "Zarr storage specification version 2".
 
 from __future__ import annotations
 
-from recorder.formats.zarr2.arrays import ArraySpec, EncodedArray, RowsSpec
-from recorder.formats.zarr2.codecs import Blosc, Compressor, require_numcodecs
-from recorder.formats.zarr2.folder import FolderStore
+from recorder.formats.zarr2.arrays import (
+    ArraySpec,
+    Blosc,
+    Compressor,
+    EncodedArray,
+    RowsSpec,
+    require_numcodecs,
+)
+from recorder.formats.zarr2.documents import ArrayParts, LazyRows
 from recorder.formats.zarr2.hierarchy import Group, Hierarchy, RowsWriter
 from recorder.formats.zarr2.itar import ItarStore
-from recorder.formats.zarr2.jsontext import ArrayParts, LazyRows
 from recorder.formats.zarr2.reading import StoreReader, open_store, read_array, read_metadata
-from recorder.formats.zarr2.stores import SpillFile, Store
+from recorder.formats.zarr2.stores import FolderStore, SpillFile, Store
 
 __all__ = [
     "ArrayParts",

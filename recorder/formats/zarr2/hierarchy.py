@@ -12,9 +12,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from recorder.common.buffers import Buffer
 from recorder.common.errors import FormatError
-from recorder.formats.zarr2 import cbor
+from recorder.common.files import Buffer
+from recorder.formats.zarr2 import documents
 from recorder.formats.zarr2.arrays import (
     PLAIN,
     ArraySpec,
@@ -26,7 +26,7 @@ from recorder.formats.zarr2.arrays import (
     encode_chunks,
     pad_chunk,
 )
-from recorder.formats.zarr2.jsontext import dump_json, is_lazy, json_parts
+from recorder.formats.zarr2.documents import dump_json, is_lazy, json_parts
 from recorder.formats.zarr2.stores import OutputGuard, SpillFile, Store
 
 Consolidation = Literal["cbor.xz", "json"] | None
@@ -109,11 +109,11 @@ class Hierarchy(OutputGuard):
 @functools.lru_cache(maxsize=2048)
 def _convert_to_cbor(text: bytes) -> bytes:
     """Convert a JSON document to CBOR; most documents of a hierarchy are one of a few."""
-    return cbor.dump_cbor(json.loads(text))
+    return documents.dump_cbor(json.loads(text))
 
 
 def _encode_cbor(text: bytes) -> bytes:
-    return _convert_to_cbor(text) if len(text) < _BULKY else cbor.dump_cbor(json.loads(text))
+    return _convert_to_cbor(text) if len(text) < _BULKY else documents.dump_cbor(json.loads(text))
 
 
 class _Metadata:
@@ -140,19 +140,19 @@ class _CborMetadata(_Metadata):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self._xz = lzma.LZMACompressor(preset=_METADATA_PRESET)
-        self._pending = bytearray(cbor.head(cbor.MAP, 2))
-        self._pending += cbor.dump_cbor("zarr_consolidated_format") + cbor.dump_cbor(1)
-        self._pending += cbor.dump_cbor("metadata") + cbor.OPEN_MAP
+        self._pending = bytearray(documents.head(documents.MAP, 2))
+        self._pending += documents.dump_cbor("zarr_consolidated_format") + documents.dump_cbor(1)
+        self._pending += documents.dump_cbor("metadata") + documents.OPEN_MAP
 
     def add(self, key: str, text: bytes) -> None:
-        self._pending += cbor.dump_text(key)
+        self._pending += documents.dump_text(key)
         self._pending += _encode_cbor(text)
         if len(self._pending) >= _GATHER_BYTES:
             self._compress()
 
     def add_lazy(self, key: str, document: Attributes) -> None:
-        self._pending += cbor.dump_cbor(key)
-        for part in cbor.cbor_parts(document):
+        self._pending += documents.dump_cbor(key)
+        for part in documents.cbor_parts(document):
             self._pending += part
             if len(self._pending) >= _GATHER_BYTES:
                 self._compress()
@@ -162,7 +162,7 @@ class _CborMetadata(_Metadata):
         self._pending.clear()
 
     def close(self, store: Store) -> None:
-        self._pending += cbor.BREAK
+        self._pending += documents.BREAK
         self._compress()
         self._spool.write(self._xz.flush())
         super().close(store)

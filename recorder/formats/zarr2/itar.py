@@ -20,10 +20,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from recorder.common.buffers import Buffer, buffer_size
 from recorder.common.errors import FormatError
-from recorder.common.files import Disk, PosixDisk
-from recorder.formats.zarr2 import cbor
+from recorder.common.files import Buffer, Disk, PosixDisk, buffer_size
+from recorder.formats.zarr2 import documents
 from recorder.formats.zarr2.stores import (
     COPY_BYTES,
     BackgroundWriter,
@@ -206,16 +205,18 @@ class _Index:
 
     def _spool(self) -> None:
         for spool, values in zip(self._spools, self._pending, strict=True):
-            spool.write(cbor.dump_items(values))
+            spool.write(documents.dump_items(values))
             values.clear()
 
     def encode(self) -> Iterator[bytes]:
         """Yield the index as an xz stream, in parts."""
         self._spool()
         compressor = lzma.LZMACompressor(preset=_INDEX_PRESET)
-        yield compressor.compress(cbor.head(cbor.MAP, 3))
+        yield compressor.compress(documents.head(documents.MAP, 3))
         for name, values in zip(("items", "offset_datas", "sizes"), self._spools, strict=True):
-            yield compressor.compress(cbor.dump_cbor(name) + cbor.head(cbor.LIST, self._count))
+            yield compressor.compress(
+                documents.dump_cbor(name) + documents.head(documents.LIST, self._count)
+            )
             for part in values.parts():
                 yield compressor.compress(part)
         yield compressor.flush()

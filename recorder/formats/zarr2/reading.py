@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.common.errors import FormatError
-from recorder.formats.zarr2 import cbor
-from recorder.formats.zarr2.codecs import require_numcodecs
+from recorder.formats.zarr2 import documents
+from recorder.formats.zarr2.arrays import require_numcodecs
 from recorder.formats.zarr2.itar import BLOCK, END_FORMAT, END_MAGIC, END_TYPE_CBOR_XZ
 from recorder.formats.zarr2.stores import storage_errors
 
@@ -90,7 +90,7 @@ StoreReader = _FolderReader | _ItarReader
 def load_cbor_xz(data: bytes, where: str) -> Any:
     """Load a CBOR document from an xz stream; raise FormatError if it is damaged."""
     try:
-        return cbor.load_cbor(lzma.LZMADecompressor(lzma.FORMAT_XZ).decompress(data))
+        return documents.load_cbor(lzma.LZMADecompressor(lzma.FORMAT_XZ).decompress(data))
     except (lzma.LZMAError, EOFError) as error:
         raise FormatError(f"{where}: {error}") from None
 

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from recorder.codecs import CHANNEL_FORMATS, DEFAULT_JPEG_QUALITY
 from recorder.codecs.jpeg import encode_jpeg
 from recorder.codecs.raw_pixels import Levels, RawPixels, raw_pixels
-from recorder.common.buffers import Buffer
 from recorder.common.errors import FormatError
+from recorder.common.files import Buffer
 from recorder.config.options import Option
 from recorder.perception.frames import image_channel
 from recorder.session.stream import Stream

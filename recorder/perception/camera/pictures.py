@@ -17,8 +17,8 @@ import numpy as np
 from recorder.codecs import CHANNEL_FORMATS
 from recorder.codecs.jpeg import encode_jpeg
 from recorder.codecs.streams import ChannelSpec
-from recorder.common.buffers import Buffer
 from recorder.common.errors import FormatError
+from recorder.common.files import Buffer
 from recorder.perception.camera.camera_pictures import picture_maker
 
 _QUALITY = 75

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from recorder.common.buffers import Buffer, buffer_size
+from recorder.common.files import Buffer, buffer_size
 
 Parts = Sequence[Buffer]
 """Consecutive parts of an encoded message."""

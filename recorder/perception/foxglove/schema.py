@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from recorder.formats.mcap.schema import Schema as Schema
+from recorder.formats.mcap import Schema as Schema
 
 
 def schema_of(message: Any) -> Schema:

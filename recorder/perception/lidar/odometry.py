@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from recorder.common.errors import UsageError
-from recorder.common.extras import need_extra
+from recorder.common.errors import UsageError, need_extra
 from recorder.perception.frames import mean_period_ns, sweep_times
 from recorder.perception.geometry import Floats, apply, invert
 from recorder.perception.lidar.lidar import OusterOptics

@@ -33,8 +33,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from recorder.common.closeable import Closing
 from recorder.common.errors import RedactionError
+from recorder.common.files import Closeable
 from recorder.common.module_launcher import module_command
 from recorder.common.secret_masking import mask_value
 
@@ -55,7 +55,7 @@ Boxes = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
 
 
-class Redactor(Closing):
+class Redactor(Closeable):
     """The program's process; see the module's example.  Not for several threads.
 
     Args:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recorder.session.events import make_event
-from recorder.session.loss_intervals import find_gap_losses, get_event_interval_ns
+from recorder.session.loss_accounts import find_gap_losses, get_event_interval_ns
 from recorder.session.stream import Stream
 
 CUT = "clip"

@@ -32,9 +32,8 @@ from recorder.integrity.origin_proof import (
 from recorder.integrity.vehicle_key import Signed
 from recorder.recording.clip.sources import offset_ns
 from recorder.session import layout
-from recorder.session.journal.digests import zero_ranges
+from recorder.session.journal.digests import digest_leaf, prove_range, zero_ranges
 from recorder.session.journal.journal import JournalFollower
-from recorder.session.journal.merkle import digest_leaf, prove_range
 from recorder.session.journal.packed_channels import (
     RecordedData,
     RecordedFile,

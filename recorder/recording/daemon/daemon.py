@@ -50,7 +50,7 @@ from recorder.recording.supervisor.log_levels import ERROR, WARNING, LogLine
 from recorder.recording.supervisor.sidecar_process import SidecarProcess
 from recorder.recording.supervisor.supervisor import Supervisor
 from recorder.session.event_clips import KeptEvent
-from recorder.session.upload_record import is_safe_at
+from recorder.session.outputs import is_safe_at
 
 TURN_S = 0.1
 UNCOMMITTED_S = 30.0

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from recorder.common.clock import Clock
-from recorder.common.closeable import Closing
+from recorder.common.files import Closeable
 from recorder.common.secret_masking import mask_passwords
 from recorder.recording.supervisor.log_levels import ERROR, INFO, WARNING
 from recorder.session.layout import private
@@ -42,7 +42,7 @@ def under_journald(stream: TextIO, environment: Mapping[str, str]) -> bool:
     return environment.get("JOURNAL_STREAM") == f"{there.st_dev}:{there.st_ino}"
 
 
-class Log(Closing):
+class Log(Closeable):
     """Log on a stream and in the session's folder; all methods are safe in any thread.
 
     Args:

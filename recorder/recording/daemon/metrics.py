@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from recorder.common.closeable import Closing
 from recorder.common.errors import StorageError
+from recorder.common.files import Closeable
 from recorder.common.process_setup import start_thread
 
 STATES = ("idle", "starting", "recording", "stopping", "fault")
@@ -144,7 +144,7 @@ def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-class MetricsServer(Closing):
+class MetricsServer(Closeable):
     """HTTP server of the text that `text` returns.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from recorder.common.closeable import Closing
+from recorder.common.files import Closeable
 from recorder.recording.daemon.daemon import Daemon
 from recorder.recording.daemon.logs import Log
 from recorder.recording.daemon.metrics import MetricsServer, render
@@ -14,7 +14,7 @@ from recorder.recording.supervisor.sidecar_process import SidecarProcess
 _METRICS_NS = 1_000_000_000
 
 
-class Sidecars(Closing):
+class Sidecars(Closeable):
     """Metrics server, clock record, session log and sidecar processes of a daemon.
 
     The constructor attaches them to the daemon.

@@ -25,8 +25,8 @@ from recorder.recording.postprocessing.steps import RECOVER, Due, Step, find_due
 from recorder.recording.supervisor.log_levels import ERROR, WARNING, LogLine
 from recorder.recording.supervisor.process_table import background_command
 from recorder.session.discovery import describe_outside_link, find_sessions
-from recorder.session.end_reasons import record_seal
 from recorder.session.layout import private
+from recorder.session.lock import record_seal
 
 SCAN_S = 60.0
 RETRY_S = (60.0, 600.0)

@@ -22,7 +22,6 @@ from recorder.common.files import PosixDisk
 from recorder.config.yaml_lines import read_yaml
 from recorder.recording.postprocessing.retention import is_unclaimed
 from recorder.recording.supervisor import process_table
-from recorder.session.embedded_report import read_summary
 from recorder.session.layout import (
     CLEAN,
     LOCK,
@@ -33,6 +32,7 @@ from recorder.session.layout import (
     read_session_json,
 )
 from recorder.session.lock import lock_is_held
+from recorder.session.outputs import read_summary
 
 FILE = POSTPROCESSING
 RECOVER, TRUTH = process_table.RECOVER.name, process_table.TRUTH.name

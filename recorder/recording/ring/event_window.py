@@ -11,7 +11,7 @@ from recorder.recording.ring.retention_policy import SLACK_NS
 from recorder.session.event_clips import KeptEvent, Shortfall
 from recorder.session.incidents import incidents
 from recorder.session.layout import CLEAN, RECOVERED
-from recorder.session.loss_intervals import loss_intervals
+from recorder.session.loss_accounts import loss_intervals
 from recorder.session.missing_sensors import ABSENT, collect_losses
 from recorder.session.reader import Session
 

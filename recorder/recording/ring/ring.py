@@ -24,8 +24,8 @@ import msgspec
 
 from recorder.bus.control.requests import Mark
 from recorder.common.clock import Clock
-from recorder.common.closeable import Closing
 from recorder.common.errors import FormatError, RecorderError, StorageError
+from recorder.common.files import Closeable
 from recorder.common.process_setup import start_thread
 from recorder.config.settings import RingSettings
 from recorder.recording.ring.event_window import PartFacts, needs_following, shortfalls
@@ -98,7 +98,7 @@ def new_event(request: Mark) -> KeptEvent:
     )
 
 
-class Keeper(Closing):
+class Keeper(Closeable):
     """Keeper of the data around events; see the module's example.
 
     Args:

@@ -15,7 +15,7 @@ from typing import Any
 
 from recorder.codecs.streams import StreamSpec
 from recorder.recording.supervisor.sensors import ABSENT, Sensor
-from recorder.session.minimum_rate import SILENT, window_ns
+from recorder.session.events import SILENT, window_ns
 
 DEVICE, DRIVER, HUNG = "device", "driver", "hung"
 _NORMAL_ENDS = ("eof", "stopped", "duration", "split")

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from recorder.recording.supervisor.log_levels import ERROR, INFO, WARNING, LogLine, ReportEvent
 from recorder.recording.supervisor.sensors import Sensor
-from recorder.session.minimum_rate import WINDOW_NS, window_ns
+from recorder.session.events import WINDOW_NS, window_ns
 
 _STEP_NS = 200_000_000
 
@@ -35,7 +35,7 @@ class _Track:
 class RateWatch:
     """Monitor of sample counts against minimum rates, by the host's clock.
 
-    A stream is below its minimum rate (`recorder.session.minimum_rate`) if the last seconds lack
+    A stream is below its minimum rate (`recorder.session.events`) if the last seconds lack
     more than one sample, until no sample was missing for the same time.  So a stream near its
     minimum is reported once::
 

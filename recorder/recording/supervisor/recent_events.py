@@ -6,8 +6,7 @@ from collections import deque
 from typing import Any
 
 from recorder.common.secret_masking import mask_passwords
-from recorder.session.event_texts import format_event
-from recorder.session.events import make_event
+from recorder.session.events import format_event, make_event
 
 MOST = 100
 MOST_TEXT = 300

@@ -12,7 +12,7 @@ from recorder.common.errors import ConfigError, RecorderError
 from recorder.config.settings import SensorEntry
 from recorder.recording.supervisor.children import Child
 from recorder.recording.supervisor.process_table import DRIVER_RESTART, STEADY_S
-from recorder.session.minimum_rate import floor_hz
+from recorder.session.events import floor_hz
 
 HUNG_NS = 60_000_000_000
 """Silence after which a driver counts as hung, since it reports every second of a session, ns."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from recorder.common.clock import Clock
-from recorder.common.closeable import Closing
+from recorder.common.files import Closeable
 from recorder.config.loading import Config
 from recorder.config.settings import LiveSettings, plain_settings
 from recorder.recording.preflight import extra_problem
@@ -31,7 +31,7 @@ _END_S = 3.0
 _MOST_LINES = 100
 
 
-class SidecarProcess(Closing):
+class SidecarProcess(Closeable):
     """Sidecar process that is kept running; see the module's example.
 
     Args:

@@ -55,8 +55,7 @@ from recorder.recording.supervisor.recent_events import RecentEvents
 from recorder.recording.supervisor.sensors import ABSENT, LOST, PRESENT, Sensor
 from recorder.recording.supervisor.writer_client import Line, WriterClient, WriterRequest
 from recorder.recording.supervisor.writer_process import WriterProcess
-from recorder.session.event_texts import format_event_line
-from recorder.session.events import make_event
+from recorder.session.events import format_event_line, make_event
 
 WRITER = ""  # the writer's name among the children; no sensor has it
 COMMAND_S = 60.0

@@ -28,11 +28,10 @@ from recorder.recording.writer.stream_state import (
     uncounted_loss,
 )
 from recorder.session import layout
-from recorder.session.events import INCOMPLETE, EventLog, make_event
+from recorder.session.events import INCOMPLETE, SILENT, EventLog, floor_hz, make_event
 from recorder.session.journal.digests import DigestingDisk, digest
 from recorder.session.journal.journal import JournalWriter
 from recorder.session.journal.state import JournalState
-from recorder.session.minimum_rate import SILENT, floor_hz
 from recorder.session.missing_sensors import ABSENT
 
 LATE = "late"

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from recorder.codecs.streams import StreamSpec
-from recorder.session.minimum_rate import SILENT, SLOW, window_ns
+from recorder.session.events import SILENT, SLOW, window_ns
 
 _LEAST_NS = 1_000_000_000  # shortest session in which a sample is expected
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from recorder.common.buffers import Buffer, buffer_size
+from recorder.common.files import Buffer, buffer_size
 from recorder.formats.vrs import RecordType, StreamId, VrsWriter
 
 WINDOW_BYTES = 4 << 20

@@ -27,17 +27,15 @@ from recorder.formats.vrs.headers import creation_id
 from recorder.recording.writer.reorder import Batch, ReorderWindow, Single
 from recorder.recording.writer.stream_state import first_time
 from recorder.session import layout
-from recorder.session.vrs.data_records import (
+from recorder.session.vrs.files import map_vrs_streams
+from recorder.session.vrs.records import (
     DataRecords,
     Stamps,
     Times,
     add_data_records,
+    configuration,
     create_metadata_stream,
     create_session_stream,
-)
-from recorder.session.vrs.files import map_vrs_streams
-from recorder.session.vrs.metadata_records import (
-    configuration,
     event_state,
     file_tags,
     map_drivers,

@@ -20,8 +20,8 @@ from recorder.bus.wire import Kind, Message
 from recorder.codecs import CHANNEL_FORMATS, payload
 from recorder.codecs.storage import ChannelReader, open_channel
 from recorder.codecs.streams import ChannelSpec, StreamSpec
-from recorder.common.buffers import Buffer
 from recorder.common.errors import FormatError, StorageError
+from recorder.common.files import Buffer
 from recorder.formats.vrs import (
     data_records,
     description_end,

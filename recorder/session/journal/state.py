@@ -15,9 +15,8 @@ import msgpack
 from recorder.codecs.storage import known_lengths
 from recorder.codecs.streams import TIME_CHANNELS, StreamSpec
 from recorder.session import layout
-from recorder.session.journal.digests import Digested, Leaf, Range, digest
+from recorder.session.journal.digests import Digested, Leaf, MerkleTree, Range, digest, digest_leaf
 from recorder.session.journal.frames import FIRST, MAX_BODY, Frame
-from recorder.session.journal.merkle import MerkleTree, digest_leaf
 from recorder.session.journal.packed_channels import PackedChannel
 
 _SNAPSHOT = (
@@ -70,6 +69,7 @@ class JournalState:
         positions: by stream, its position in the last commit.
         events: events of the last commit that were not in their file yet.
         closed: the state of a `close` record, or None.
+        session: digest of ``session.json`` when the session was closed.
         next: name of the session that continues it, or None.
         next_folder: the folder of that session, if that is another one.
         next_first: digest of the first record of its journal.
@@ -104,6 +104,7 @@ class JournalState:
     positions: dict[str, dict[str, Any]] = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
     closed: str | None = None
+    session: bytes = b""
     next: str | None = None
     next_folder: str | None = None
     next_first: bytes = b""
@@ -168,9 +169,15 @@ class JournalState:
                 self.next_folder = content.get("folder")
                 self.next_first = content.get("first", b"")
             case "close":
-                self.closed = content["state"]
+                self.closed, self.session = content["state"], content.get("session", b"")
         self.length, self.signed = frame.end, frame.kind == "sign"
         return content
+
+    @property
+    def written_once(self) -> dict[str, bytes]:
+        """Digests of the files that were written at once, ``session.json`` included, by path."""
+        header = {f"{layout.PRIVATE}/{layout.SESSION_JSON}": self.session} if self.session else {}
+        return self.metadata | header
 
     def find_next_session(self, session: Path) -> Path | None:
         """Return the folder of the session that continues `session`; None if there is none."""

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
-from recorder.common.buffers import Buffer
 from recorder.common.errors import ProtocolError
+from recorder.common.files import Buffer
 from recorder.perception.foxglove.schema import Schema
 
 SUBPROTOCOLS: Final = ("foxglove.sdk.v1", "foxglove.websocket.v1")

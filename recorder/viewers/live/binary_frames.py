@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from recorder.common.buffers import Buffer, buffer_size
+from recorder.common.files import Buffer, buffer_size
 from recorder.viewers.live.views import Drawing
 
 _ALIGN = 8

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from recorder.session.event_texts import format_event
+from recorder.session.events import format_event
 from recorder.session.layout import EVENTS, private
 from recorder.viewers.live.backend import Note
 

@@ -6,17 +6,17 @@ from collections.abc import Set
 from pathlib import Path
 
 from recorder.codecs.streams import StreamSpec
-from recorder.common.closeable import Closing
 from recorder.common.errors import FormatError, SessionError
-from recorder.session.playback_messages import playable_spec
+from recorder.common.files import Closeable
 from recorder.session.reader import Session
+from recorder.session.replay import playable_spec
 from recorder.session.stream import Stream
 from recorder.viewers.live.cursor import missing_samples
 
 _FIRST_NS = 1_000_000_000  # streams that begin within this time are shown at the beginning
 
 
-class PlayedSession(Closing):
+class PlayedSession(Closeable):
     """An open session in any state; used by one thread.
 
     Attributes:

@@ -28,8 +28,8 @@ from typing import Protocol
 from recorder.bus.wire import Message
 from recorder.codecs.streams import StreamSpec
 from recorder.common.clock import Clock, SystemClock
-from recorder.common.closeable import Closing
 from recorder.common.errors import FormatError, RecorderError, SessionError, UsageError
+from recorder.common.files import Closeable
 from recorder.session.replay import Pace
 from recorder.viewers.live.cursor import Cursor
 from recorder.viewers.live.played_session import PlayedSession
@@ -83,7 +83,7 @@ class Position:
         return self.t_ns >= self.end_ns and not self.recording
 
 
-class Player(Closing):
+class Player(Closeable):
     """Player of one session into a hub; `play` and the other commands are thread-safe.
 
     A command takes effect within milliseconds; its future then holds the position, or the error.

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from recorder.common.errors import UsageError
-from recorder.common.extras import need_extra
+from recorder.common.errors import UsageError, need_extra
 from recorder.config.settings import LiveSettings
 from recorder.viewers.live.backend import Backend, Notify
 from recorder.viewers.live.hub import Hub, Source

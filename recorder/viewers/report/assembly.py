@@ -13,8 +13,8 @@ from recorder.common.errors import StorageError
 from recorder.common.files import PosixDisk
 from recorder.common.text_format import clean
 from recorder.session.accounts import sum_incomplete
-from recorder.session.embedded_report import SessionSummary, summary_element
 from recorder.session.layout import REPORT
+from recorder.session.outputs import SessionSummary, summary_element
 from recorder.session.reader import Session
 from recorder.viewers.report import cameras, lidars, radars
 from recorder.viewers.report.clocks import clocks_section

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recorder.config.names import split_part_name
-from recorder.session.embedded_report import SessionSummary
+from recorder.session.outputs import SessionSummary
 from recorder.viewers.report.verdict import FAIL, PASS
 
 NONE = "not known"

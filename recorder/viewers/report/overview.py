@@ -11,7 +11,7 @@ from typing import Any
 from recorder.common.text_format import human_bytes, human_seconds, human_time
 from recorder.session import layout
 from recorder.session.discovery import is_session
-from recorder.session.end_reasons import ENDS
+from recorder.session.events import ENDS
 from recorder.viewers.report.markup import (
     Content,
     Html,

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from recorder.common.text_format import human_bytes, human_seconds, human_time
 from recorder.session.layout import ARCHIVES
-from recorder.session.packing_records import PARTS, read_records
+from recorder.session.outputs import PACKED_PARTS, read_records
 from recorder.session.summary import folder_bytes
 from recorder.viewers.report.markup import Content, Html, details, element, escape_lines, table
 from recorder.viewers.report.page import section
@@ -45,7 +45,7 @@ def _find_archives(folder: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
     try:
         for place in folder.iterdir():
-            if place.name == PARTS and place.is_dir():
+            if place.name == PACKED_PARTS and place.is_dir():
                 for part in filter(Path.is_dir, place.iterdir()):
                     found |= {f"{p.name}, {part.name}": p for p in part.iterdir() if p.is_dir()}
             elif place.is_dir() and not place.name.startswith("."):

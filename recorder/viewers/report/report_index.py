@@ -24,8 +24,8 @@ from recorder.fleet.catalog.catalog import KnownRows
 from recorder.fleet.catalog.rows import list_archives
 from recorder.fleet.catalog.table import CATALOG
 from recorder.session.discovery import find_sessions
-from recorder.session.embedded_report import SessionSummary, read_summary
 from recorder.session.layout import CLEAN, INDEX, RECOVERED, REPORT
+from recorder.session.outputs import SessionSummary, read_summary
 from recorder.session.reader import read_header
 from recorder.session.summary import brief, folder_bytes
 from recorder.viewers.report.index_rows import Row, group

@@ -15,8 +15,14 @@ from hypothesis import strategies as st
 
 from recorder.common.errors import ArchiveError
 from recorder.formats.zip import writer as module
-from recorder.formats.zip.index import read_members
-from recorder.formats.zip.writer import Container, FolderContainer, Payload, ZipContainer, dos_time
+from recorder.formats.zip.writer import (
+    Container,
+    FolderContainer,
+    Payload,
+    ZipContainer,
+    dos_time,
+    read_members,
+)
 
 BLOCK, LARGE = 4096, 64 << 10
 T_NS = 1_717_236_000_123_456_789  # 2024-06-01 10:00:00 UTC

@@ -14,7 +14,7 @@ from recorder.archives.context import PackingContext
 from recorder.archives.finalize import ArchiveRequest, finalize
 from recorder.common.errors import ArchiveError
 from recorder.session.layout import ARCHIVES
-from recorder.session.packing_records import read_records
+from recorder.session.outputs import read_records
 from tests.archives.finalize.test_finalizer import FakePacker
 from tests.session.build import Builder, camera_spec
 

@@ -27,7 +27,7 @@ from recorder.common.errors import ArchiveError, ConfigError, SessionError, Stor
 from recorder.common.files import PosixDisk
 from recorder.config.options import Option
 from recorder.session.layout import ARCHIVES
-from recorder.session.packing_records import read_records
+from recorder.session.outputs import read_records
 from recorder.session.part import Moment, Part
 from recorder.session.validation import validate
 from tests.acceptance.command import contents

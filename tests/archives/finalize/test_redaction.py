@@ -33,7 +33,7 @@ from recorder.formats.vrs import RecordType, VrsReader
 from recorder.perception.calibration import Calibration
 from recorder.perception.camera.camera_pictures import Pictures
 from recorder.perception.redaction.pictures import paint, redact_session
-from recorder.session.packing_records import read_records
+from recorder.session.outputs import read_records
 from recorder.session.part import WHOLE, Moment, Part
 from recorder.session.reader import Session
 from recorder.session.session_part import SessionPart

@@ -25,8 +25,7 @@ from recorder.perception.calibration import Calibration
 from recorder.session import layout
 from recorder.session.event_clips import KeptEvent, Shortfall, write_events
 from recorder.session.events import make_event
-from recorder.session.journal.commit_times import CommitTimes
-from recorder.session.journal.journal import JournalWriter
+from recorder.session.journal.journal import CommitTimes, JournalWriter
 from recorder.session.part import Moment, Part
 from recorder.session.reader import Session
 from tests.archives.contract import ArchiveContract, rig
@@ -205,7 +204,7 @@ def test_publish_time_is_that_of_the_commit(tmp_path: Path) -> None:
     builder.close()
     commits(builder, 20, 3_000_000)
     with Session(builder.path) as session:
-        times = CommitTimes(session)
+        times = CommitTimes(session.path, session.header)
         assert times.problem == ""
         for k, t_ns in enumerate(imu.t_ns.tolist()):
             last = int(imu.t_ns[min(k // 20 * 20 + 19, len(imu.t_ns) - 1)])

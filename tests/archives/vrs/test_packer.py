@@ -21,8 +21,8 @@ from recorder.formats.vrs import ImageContent, LayoutBlock, RecordType, VrsReade
 from recorder.formats.vrs.headers import INDEX_OFFSET_AT
 from recorder.perception.calibration import Calibration
 from recorder.session.reader import Session
-from recorder.session.vrs.data_records import ConfigurationData, StateData
 from recorder.session.vrs.files import open_vrs
+from recorder.session.vrs.records import ConfigurationData, StateData
 from tests.acceptance.command import contents
 from tests.archives.ncore.packer_rig import add_poses
 from tests.recording.writer.vrs_session import EPOCH, SPECS, Recording, stream_of

@@ -21,8 +21,16 @@ from drivers.camera.rtsp.rtp import (
     parse_rtcp,
 )
 from drivers.kit.driver import Item, Lost, Sample
-from recorder.codecs.h264 import SPS, START_CODE, is_key, nal_units, parameter_sets, read_nal_type
-from recorder.codecs.h264_decoder import H264Decoder, rgb_pixels
+from recorder.codecs.h264 import (
+    SPS,
+    START_CODE,
+    H264Decoder,
+    is_key,
+    nal_units,
+    parameter_sets,
+    read_nal_type,
+    rgb_pixels,
+)
 from recorder.common.errors import DeviceError, SourceError, StreamChangedError
 from tests.drivers.camera.http_rig import lost
 from tests.drivers.camera.rig import driver, play, stamps

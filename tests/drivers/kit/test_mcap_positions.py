@@ -18,7 +18,7 @@ from drivers.kit.driver import Driver, Item, Lost, Sample
 from drivers.kit.runner import make_driver
 from recorder.common.errors import FormatError, SourceError
 from recorder.formats.bags.bag import Bag
-from recorder.formats.bags.positions import (
+from recorder.formats.bags.messages import (
     decode_foxglove_position,
     decode_json_position,
     decode_ros2_position,

@@ -30,7 +30,7 @@ from recorder.formats.vrs import (
     VrsReader,
     VrsWriter,
 )
-from recorder.formats.vrs.elements import Bool, Point3Df, float32, float64, int64
+from recorder.formats.vrs.layout import Bool, Point3Df, float32, float64, int64
 from tests.support.devices import play
 
 HEIGHT, WIDTH = 24, 32

@@ -13,7 +13,7 @@ from drivers.kit.emulator_faults import Fault
 from drivers.xsens import connection
 from drivers.xsens.driver import XsensDriver
 from drivers.xsens.emulator import XsensEmulator
-from recorder.common.closeable import Closing
+from recorder.common.files import Closeable
 from recorder.config.options import check_options
 from recorder.config.settings import SensorEntry
 from tests.support.devices import read_until, samples, stepped
@@ -24,7 +24,7 @@ def entry(log: Path | None = None, **options: Any) -> SensorEntry:
     return SensorEntry("imu", "xsens", "file" if log else "sim", str(log or ""), checked)
 
 
-class MtiRig(Closing):
+class MtiRig(Closeable):
     """The device runs until it is closed; `driver` is the driver that records from it.
 
     Args:

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.common.errors import FormatError
-from recorder.formats.bags.messages import DECODERS
-from recorder.formats.bags.protobuf import ProtobufReader
+from recorder.formats.bags.messages import DECODERS, ProtobufReader
 from recorder.formats.ros2.messages import CompressedImage, Image
 
 NUMBERS = st.integers(-(1 << 63), (1 << 63) - 1)

@@ -15,8 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.common.errors import FormatError
-from recorder.formats.pcap.datagrams import Datagram, LostDatagram, SkippedPacket, read_capture
-from recorder.formats.pcap.ip_fragments import Fragment, Fragments
+from recorder.formats.pcap.datagrams import (
+    Datagram,
+    Fragment,
+    Fragments,
+    LostDatagram,
+    SkippedPacket,
+    read_capture,
+)
 from recorder.formats.pcap.records import DroppedPackets
 from tests.formats.pcap.test_datagrams import (
     HERE,

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from recorder.common.errors import FormatError
 from recorder.formats.ros2 import messages
-from recorder.formats.ros2.cdr import CdrReader, CdrWriter
-from recorder.formats.ros2.codec import decode_message, encode_message
+from recorder.formats.ros2.codec import CdrReader, CdrWriter, decode_message, encode_message
 from recorder.formats.ros2.messages import Header
 from tests.formats.ros2.kit import NAMES, STORE, encoded, ours, rosbags_messages
 

@@ -35,11 +35,17 @@ from recorder.formats.vrs import (
     Vector,
     VrsWriter,
 )
-from recorder.formats.vrs.conventions import ImageSpec, NextContentBlockSpec
-from recorder.formats.vrs.elements import (
+from recorder.formats.vrs.headers import RECORD_HEADER, FileHeader
+from recorder.formats.vrs.layout import (
+    ARRAY,
     POD_TYPES,
+    STRING_MAP,
+    TEXT,
+    VALUE,
+    VECTOR,
     ElementType,
     Matrix3Df,
+    Piece,
     Point3Dd,
     float32,
     float64,
@@ -47,8 +53,7 @@ from recorder.formats.vrs.elements import (
     uint8,
     uint32,
 )
-from recorder.formats.vrs.headers import RECORD_HEADER, FileHeader
-from recorder.formats.vrs.pieces import ARRAY, STRING_MAP, TEXT, VALUE, VECTOR, Piece
+from recorder.formats.vrs.media import ImageSpec, NextContentBlockSpec
 
 CREATION_ID = 1_700_000_000_000_000_001
 

@@ -24,10 +24,16 @@ from recorder.formats.vrs import (
     Value,
     Vector,
 )
-from recorder.formats.vrs.elements import (
+from recorder.formats.vrs.layout import (
+    ARRAY,
     ELEMENT_TYPES,
     POD_TYPES,
+    STRING_MAP,
+    TEXT,
+    VALUE,
+    VECTOR,
     Bool,
+    Piece,
     Point3Df,
     float32,
     float64,
@@ -37,7 +43,6 @@ from recorder.formats.vrs.elements import (
     uint16,
     uint32,
 )
-from recorder.formats.vrs.pieces import ARRAY, STRING_MAP, TEXT, VALUE, VECTOR, Piece
 from tests.formats.vrs import kit
 from tests.formats.vrs.kit import CameraData, Mode, Pose
 

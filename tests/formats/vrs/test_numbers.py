@@ -16,7 +16,7 @@ from recorder.formats.vrs.media import (
     AudioSampleFormat,
     PixelFormat,
 )
-from recorder.formats.vrs.recordables import RecordableType, recordable_name
+from recorder.formats.vrs.streams import RecordableType, recordable_name
 
 # Name in RecordFormat strings, and bytes of a raw image of 7x5 pixels, in the order of the numbers.
 PIXELS = (

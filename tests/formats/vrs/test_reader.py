@@ -26,11 +26,9 @@ from recorder.formats.vrs import (
     VrsReader,
     rewrite_vrs,
 )
-from recorder.formats.vrs.chunks import ChunkedFile
 from recorder.formats.vrs.headers import FILE_HEADER_BYTES, RecordHeader
-from recorder.formats.vrs.recordables import recordable_name
-from recorder.formats.vrs.scan import RecordWalk
-from recorder.formats.vrs.tags import unpack_description
+from recorder.formats.vrs.scan import ChunkedFile, RecordWalk
+from recorder.formats.vrs.streams import recordable_name, unpack_description
 from tests.campaigns import Selector
 from tests.formats.vrs import golden, kit
 

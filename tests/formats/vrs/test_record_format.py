@@ -23,13 +23,13 @@ from recorder.formats.vrs import (
     Value,
 )
 from recorder.formats.vrs.content import Block, read_blocks
-from recorder.formats.vrs.conventions import (
+from recorder.formats.vrs.layout import uint8, uint32
+from recorder.formats.vrs.media import (
     AudioSpec,
     CodecSpec,
     ImageSpec,
     NextContentBlockSpec,
 )
-from recorder.formats.vrs.elements import uint8, uint32
 from recorder.formats.vrs.record_format import LayoutContent
 
 

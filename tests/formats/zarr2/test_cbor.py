@@ -10,8 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.common.errors import FormatError
-from recorder.formats.zarr2.cbor import cbor_parts, dump_cbor, dump_items, dump_text, load_cbor
-from recorder.formats.zarr2.jsontext import ArrayParts, LazyRows
+from recorder.formats.zarr2.documents import (
+    ArrayParts,
+    LazyRows,
+    cbor_parts,
+    dump_cbor,
+    dump_items,
+    dump_text,
+    load_cbor,
+)
 
 # RFC 8949, appendix A; floats as doubles, as other writers have them.
 EXAMPLES: list[tuple[Any, str]] = [

@@ -29,11 +29,11 @@ from recorder.formats.zarr2 import (
     ItarStore,
     LazyRows,
     SpillFile,
-    folder,
     open_store,
     read_metadata,
 )
-from recorder.formats.zarr2.cbor import load_cbor
+from recorder.formats.zarr2 import stores as stores_module
+from recorder.formats.zarr2.documents import load_cbor
 from recorder.formats.zarr2.itar import GATHER_BYTES, member_header
 from recorder.formats.zarr2.stores import compute_md5
 from tests.formats.zarr2.kit import keys_of
@@ -431,7 +431,7 @@ def test_a_writer_that_is_slow_holds_up_who_puts(
 def test_bytes_that_are_put_again_are_forgotten_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folder, "_KEPT_NAMES", 8)
+    monkeypatch.setattr(stores_module, "_KEPT_NAMES", 8)
     store = FolderStore(tmp_path / "s")
     for number in range(30):
         store.put_again(f"{number}", b"%d" % number)

@@ -19,7 +19,7 @@ from recorder.recording.postprocessing.pending import finalize_pending
 from recorder.recording.postprocessing.retention import Candidate, choose, delete, keep, sweep
 from recorder.recording.postprocessing.steps import MOST_TRIES, find_due, record_result, skip
 from recorder.recording.root_lock import RootLock
-from recorder.session.embedded_report import SessionSummary, summary_element
+from recorder.session.outputs import SessionSummary, summary_element
 from tests.config.configs import load
 from tests.manual_clock import ManualClock
 from tests.recording.daemon.fakes import CONFIG as DAEMON

@@ -27,8 +27,7 @@ from recorder.recording.supervisor.priority import apply
 from recorder.recording.supervisor.process_table import DRIVER_RESTART, PROCESSES, WRITER_RESTART
 from recorder.recording.supervisor.progress import STALLED_S, Progress, RateWatch
 from recorder.recording.supervisor.sensors import Sensor
-from recorder.session.event_texts import format_event_line
-from recorder.session.events import make_event
+from recorder.session.events import format_event_line, make_event
 from tests.config.configs import load
 from tests.recording.daemon.fakes import CONFIG
 

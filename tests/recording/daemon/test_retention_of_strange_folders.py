@@ -16,7 +16,7 @@ from recorder.recording.host.disk import mounted_below
 from recorder.recording.postprocessing import retention
 from recorder.recording.postprocessing.retention import choose, delete, keep, sweep
 from recorder.recording.postprocessing.steps import Due, find_due, record_result
-from recorder.session.upload_record import UploadedTo, compute_stamp, write_uploaded
+from recorder.session.outputs import UploadedTo, compute_stamp, write_uploaded
 from tests.recording.daemon.fakes import CONFIG, Said, Vehicle, make_session, vehicle
 
 EVERYTHING = RetentionSettings(gb=0.0, days=None)

@@ -23,9 +23,8 @@ from recorder.session.journal.journal import read_journal
 from recorder.session.layout import VRS, VRS_INDEX, private, read_session_json
 from recorder.session.reader import Session
 from recorder.session.validation import validate
-from recorder.session.vrs.data_records import ConfigurationData, StateData, _create_piece
 from recorder.session.vrs.files import describe_vrs, open_vrs
-from recorder.session.vrs.metadata_records import file_tags
+from recorder.session.vrs.records import ConfigurationData, StateData, _create_piece, file_tags
 from tests.manual_clock import ManualClock
 from tests.recording.writer.vrs_session import EPOCH, SPECS, Recording, data_of, stream_of
 

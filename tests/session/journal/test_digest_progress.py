@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recorder.session.journal import digest_check
+from recorder.session.journal import checks
 from recorder.session.reader import Session
 from recorder.session.validation_report import Report
 from tests.integrity.vehicle import Vehicle
@@ -15,12 +15,12 @@ from tests.integrity.vehicle import Vehicle
 def test_progress_comes_to_what_was_announced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(digest_check, "_BLOCK", 4096)
+    monkeypatch.setattr(checks, "_BLOCK", 4096)
     path = Vehicle(tmp_path, None).record("drive")
     with Session(path) as session:
         report, advanced = Report(path, session.name), list[int]()
-        announced = digest_check.digest_ticks(session)
-        digest_check.check_digests(session, report, advanced.append)
+        announced = checks.digest_ticks(session)
+        checks.check_digests(session, report, advanced.append)
     assert report.sound
     assert len(advanced) > 10
     assert sum(advanced) == announced

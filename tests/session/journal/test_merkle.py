@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.common.errors import FormatError
-from recorder.session.journal.digests import Leaf
-from recorder.session.journal.merkle import (
+from recorder.session.journal.digests import (
+    Leaf,
     MerkleTree,
     compute_range_root,
     digest_leaf,

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from recorder.session.embedded_report import SessionSummary, summary_element
+from recorder.session.outputs import SessionSummary, summary_element
 from tests.session.build import START_NS, Builder, imu_spec
 
 HOSTILE = "</td><script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>\" &amp;"

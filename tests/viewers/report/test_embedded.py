@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.session.embedded_report import (
+from recorder.session.outputs import (
     HEAD_BYTES,
     SessionSummary,
     read_summary,

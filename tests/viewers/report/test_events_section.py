@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from recorder.session.embedded_report import SessionSummary
 from recorder.session.events import make_event
+from recorder.session.outputs import SessionSummary
 from recorder.viewers.report.events_section import _make_row
 from recorder.viewers.report.markup import element
 from recorder.viewers.report.report_index import read_rows

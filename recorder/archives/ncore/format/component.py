@@ -16,7 +16,7 @@ from msgspec import Struct
 from recorder.common.errors import ArchiveError, FormatError
 from recorder.formats.zarr2 import ArraySpec, EncodedArray, Group, RowsSpec, RowsWriter
 from recorder.formats.zarr2.arrays import encode_dtype
-from recorder.formats.zarr2.jsontext import dump_json
+from recorder.formats.zarr2.documents import dump_json
 
 NS_PER_US = 1000
 TimesUs = npt.NDArray[np.uint64]

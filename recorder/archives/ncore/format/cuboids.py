@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 from recorder.archives.ncore.format.component import ComponentWriter
 from recorder.formats.zarr2 import LazyRows, SpillFile
-from recorder.formats.zarr2.jsontext import dump_json
+from recorder.formats.zarr2.documents import dump_json
 
 LabelSource = Literal["AUTOLABEL", "EXTERNAL", "GT_SYNTHETIC", "GT_ANNOTATION"]
 LABEL_SOURCES: tuple[str, ...] = get_args(LabelSource)

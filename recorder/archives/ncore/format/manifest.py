@@ -14,7 +14,7 @@ from recorder.common.errors import ArchiveError, FormatError
 from recorder.common.files import PosixDisk
 from recorder.common.struct_codec import prepare_type
 from recorder.formats.zarr2 import open_store, read_metadata
-from recorder.formats.zarr2.jsontext import dump_json
+from recorder.formats.zarr2.documents import dump_json
 from recorder.formats.zarr2.stores import compute_md5, storage_errors
 
 VERSION: Final = "v4"

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from recorder.bus.wire import Message
 from recorder.codecs.streams import StreamSpec
-from recorder.common.buffers import Buffer
 from recorder.common.errors import UsageError
+from recorder.common.files import Buffer
 from recorder.config.options import OptionTable, check_options
 
 

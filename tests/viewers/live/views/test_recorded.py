@@ -11,7 +11,7 @@ import pytest
 from recorder.bus.wire import Kind, Message
 from recorder.codecs import CHANNEL_FORMATS, payload
 from recorder.codecs.streams import StreamSpec
-from recorder.common.buffers import Buffer
+from recorder.common.files import Buffer
 from recorder.perception.encoded import EncodedSamples
 from recorder.session.playback import Chunk, play
 from recorder.session.reader import Session, lidar_range_mm

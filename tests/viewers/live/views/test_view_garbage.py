@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from recorder.bus.wire import Message
 from recorder.codecs.streams import StreamSpec
-from recorder.common.buffers import Buffer
 from recorder.common.errors import FormatError, ProtocolError
+from recorder.common.files import Buffer
 from recorder.viewers.live.views import list_views, make_view
 from recorder.viewers.live.views.drawing import View
 from tests.session.build import content, imu_spec

@@ -10,22 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from recorder.common import extras
+from recorder.common import errors
 
 PROJECT = Path(__file__).resolve().parents[2]
 SOURCES = [p for room in ("recorder", "drivers") for p in (PROJECT / room).rglob("*.py")]
 
 
 def test_a_clone_is_installed_from_its_folder() -> None:
-    text = extras.need_extra("live")
+    text = errors.need_extra("live")
     assert text.startswith("needs the extra live (") and text.endswith(")")
     command = shlex.split(text.partition("(")[2].removesuffix(")"))
     assert command == [sys.executable, "-m", "pip", "install", f"{PROJECT}[live]"]
 
 
 def test_elsewhere_the_wheel_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(extras, "_PROJECT", tmp_path)
-    assert "'vehicle_recorder-VERSION-py3-none-any.whl[rtsp]'" in extras.need_extra("rtsp")
+    monkeypatch.setattr(errors, "_PROJECT", tmp_path)
+    assert "'vehicle_recorder-VERSION-py3-none-any.whl[rtsp]'" in errors.need_extra("rtsp")
 
 
 def test_every_extra_that_is_named_exists() -> None:
