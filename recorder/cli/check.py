@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         find_stream_clashes,
         load,
     )
-    from recorder.recording.triggers.references import find_trigger_faults
+    from recorder.recording.triggers.evaluation import find_trigger_faults
 
     config = load(args.config)
     results = check_sources(config.sensors)

@@ -12,9 +12,8 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recorder.cli.output import note, open_in_browser
+from recorder.cli.output import handle_signals, note, open_in_browser
 from recorder.cli.run import seconds
-from recorder.cli.signals import handle_signals
 
 if TYPE_CHECKING:
     from recorder.config.loading import Config

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recorder.cli.finalize import interrupt
-from recorder.cli.output import add_format, emit, human_bytes, plain, progress
-from recorder.cli.signals import handle_signals
+from recorder.cli.output import add_format, emit, handle_signals, human_bytes, plain, progress
 
 if TYPE_CHECKING:
     from recorder.fleet.encryption import Identity

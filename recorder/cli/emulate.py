@@ -15,8 +15,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.output import add_format, note
-from recorder.cli.signals import handle_signals
+from recorder.cli.output import add_format, handle_signals, note
 
 if TYPE_CHECKING:
     from recorder.config.loading import Config

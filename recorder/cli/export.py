@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recorder.cli.finalize import interrupt, parse_interval
-from recorder.cli.output import add_format, emit, human_bytes, note, progress
-from recorder.cli.signals import handle_signals
+from recorder.cli.output import add_format, emit, handle_signals, human_bytes, note, progress
 
 if TYPE_CHECKING:
     from recorder.archives.export import Exported

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from recorder.cli.output import (
     add_format,
     emit,
+    handle_signals,
     human_bytes,
     human_seconds,
     note,
@@ -25,7 +26,6 @@ from recorder.cli.output import (
     progress,
 )
 from recorder.cli.post_session import complete_session
-from recorder.cli.signals import handle_signals
 
 if TYPE_CHECKING:
     from recorder.archives.finalize import ArchiveRequest, Finalized, Redact
@@ -383,7 +383,7 @@ def _pack_together(
 def _finalize_pending(args: argparse.Namespace) -> int:
     """Do the pending steps (recovery, checksums, archives) of all sessions in a config's root."""
     from recorder.common.clock import SignalEvent, SystemClock
-    from recorder.recording.postprocessing.pending import finalize_pending
+    from recorder.recording.postprocessing.finalizing import finalize_pending
     from recorder.recording.supervisor.driver_registry import load
 
     stop = SignalEvent()

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from recorder.cli.control import format_streams
 from recorder.cli.info import format_verdict
-from recorder.cli.output import add_format, clean, emit, note, progress
-from recorder.cli.signals import handle_signals
+from recorder.cli.output import add_format, clean, emit, handle_signals, note, progress
 
 if TYPE_CHECKING:
     from recorder.config.loading import Config

@@ -1,4 +1,4 @@
-"""Output of results as text or JSON on stdout, and formats of times and sizes.
+"""Dialogue of a verb with its user: results as text or JSON, notes, progress, interrupts.
 
 Usage in a verb's module::
 
@@ -19,11 +19,14 @@ import json
 import math
 import os
 import shutil
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from signal import SIGINT, SIGTERM
 from typing import Any, Protocol, TextIO, TypeVar
 
 from recorder.common.secret_masking import mask_passwords
@@ -219,3 +222,36 @@ def progress(description: str, total: float) -> Iterator[Advance]:
             bar.update(task, advance=amount, description=now)
 
         yield advance
+
+
+@contextmanager
+def handle_signals(handler: Callable[[int], object], *numbers: int) -> Iterator[None]:
+    """Call `handler` with the number of each signal; default: SIGINT and SIGTERM."""
+    previous = {
+        number: signal.signal(number, lambda number, _: handler(number))
+        for number in numbers or (SIGINT, SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, restored in previous.items():
+            signal.signal(number, restored)
+
+
+@contextmanager
+def defer_interrupt(text: str) -> Iterator[threading.Event]:
+    """Set the event on the first SIGINT or SIGTERM; raise KeyboardInterrupt on the second.
+
+    Args:
+        text: reason why the command does not end yet, for the note after the first signal.
+    """
+    interrupted = threading.Event()
+
+    def note_or_raise(_: int) -> None:
+        if interrupted.is_set():
+            raise KeyboardInterrupt
+        interrupted.set()
+        note(f"interrupted: {text}; interrupt again to end at once")
+
+    with handle_signals(note_or_raise):
+        yield interrupted

@@ -12,8 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from recorder.cli.output import add_format, emit, note
-from recorder.cli.signals import handle_signals
+from recorder.cli.output import add_format, emit, handle_signals, note
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

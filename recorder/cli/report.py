@@ -12,8 +12,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.output import add_format, emit, human_bytes, human_seconds, note, progress
-from recorder.cli.signals import handle_signals
+from recorder.cli.output import (
+    add_format,
+    emit,
+    handle_signals,
+    human_bytes,
+    human_seconds,
+    note,
+    progress,
+)
 
 if TYPE_CHECKING:
     from recorder.viewers.report.index_rows import Row

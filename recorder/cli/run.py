@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recorder.cli.control import format_streams
 from recorder.cli.info import format_incidents, format_verdict
-from recorder.cli.output import add_format, clean, emit, note
+from recorder.cli.output import add_format, clean, defer_interrupt, emit, handle_signals, note
 from recorder.cli.post_session import Completion, write_missing_labels
-from recorder.cli.signals import defer_interrupt, handle_signals
-from recorder.cli.timing import PhaseTimer
 
 if TYPE_CHECKING:
     from recorder.config.loading import Config
@@ -248,3 +248,33 @@ def seconds(text: str) -> float:
     if not 0 < value < 1e8:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return value
+
+
+_START_FIELD = 19  # proc(5): starttime, the field 22; counted from the third
+
+
+class PhaseTimer:
+    """Seconds by phase; the first phase includes the start of Python::
+
+    timer = PhaseTimer()
+    config = load(path)
+    timer.end("config")
+    timer.seconds               # {"config": 0.31}
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._began_s = time.monotonic() - _age_s()
+
+    def end(self, name: str) -> None:
+        """End a phase, and begin the next one."""
+        now_s = time.monotonic()
+        self.seconds[name] = round(now_s - self._began_s, 3)
+        self._began_s = now_s
+
+
+def _age_s() -> float:
+    """Return the age of this process, to the kernel's tick (10 ms)."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    started_s = int(fields[_START_FIELD]) / os.sysconf("SC_CLK_TCK")
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started_s)

@@ -12,13 +12,13 @@ from recorder.cli.finalize import interrupt
 from recorder.cli.output import (
     add_format,
     emit,
+    handle_signals,
     human_bytes,
     human_seconds,
     note,
     plain,
     progress,
 )
-from recorder.cli.signals import handle_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable

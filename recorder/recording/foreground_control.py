@@ -25,9 +25,9 @@ from recorder.common.errors import RecorderError
 from recorder.config.settings import LiveSettings
 from recorder.recording.daemon.status import Snapshot, describe
 from recorder.recording.foreground import Foreground, Outcome
+from recorder.recording.logs import LogLine
 from recorder.recording.sessions.marks import Marks
 from recorder.recording.sessions.state_machine import RefusedError, State
-from recorder.recording.supervisor.log_levels import LogLine
 from recorder.recording.supervisor.process_table import LIVE
 from recorder.recording.supervisor.sidecar_process import SidecarProcess, live_request
 from recorder.recording.supervisor.writer_client import account

@@ -1,18 +1,26 @@
-"""Checks of the disk and the machine before a recording."""
+"""Checks of the disk, the kernel and the user's permissions before a recording."""
 
 from __future__ import annotations
 
 import errno
+import grp
 import importlib.util
+import os
 import shutil
 import socket
+import stat
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from recorder.codecs.streams import StreamSpec
+from recorder.common.clock import Clock
+from recorder.common.errors import StorageError
 from recorder.common.extras import need_extra
+from recorder.common.secret_masking import mask_passwords
+from recorder.config.loading import Config
 from recorder.config.settings import (
     LiveSettings,
     RingSettings,
@@ -29,7 +37,9 @@ from recorder.recording.host.disk import (
     nearest,
 )
 from recorder.recording.host.disk_encryption import find_unencrypted
-from recorder.recording.host.kernel import device_problem, receive_buffer_warning
+
+if TYPE_CHECKING:
+    from recorder.recording.supervisor.supervisor import Supervisor
 
 START_S = 120.0
 """Recording time for which a disk must have room above its minimum when a recording begins, s."""
@@ -289,3 +299,109 @@ def _certificate_problem(live: LiveSettings) -> str | None:
     except OSError as error:
         return f"cannot be loaded with live.key: {error.strerror or error}"
     return None
+
+
+RMEM_MAX = Path("/proc/sys/net/core/rmem_max")
+WANTED_RMEM = 32 << 20
+"""Receive buffer that the sockets of lidars and radars request, bytes: at least two sweeps."""
+
+NETWORK_SCHEMES = frozenset(("udp", "ouster", "dca1000"))
+DEVICE_SCHEMES = frozenset(("serial", "v4l2"))
+
+
+def receive_buffer_warning(
+    schemes: set[str], wanted: int = WANTED_RMEM, limit: Path = RMEM_MAX
+) -> str | None:
+    """Return why bursts of packets may be lost; None if they fit, or no source is a socket."""
+    if not schemes & NETWORK_SCHEMES:
+        return None
+    try:
+        granted = int(limit.read_text())
+    except (OSError, ValueError):
+        return None
+    if granted >= wanted:
+        return None
+    return (
+        f"net.core.rmem_max is {granted}, the sockets want {wanted}: packets are lost when this "
+        f"machine is busy; set it with `sysctl -w net.core.rmem_max={wanted}` "
+        "(systemd/60-recorder.conf does so at every boot)"
+    )
+
+
+def device_problem(scheme: str, address: str) -> str | None:
+    """Return why this user may not open a serial port or a camera; None if permitted or missing.
+
+    This checks permissions only; opening the device reports a missing one.
+    """
+    if scheme not in DEVICE_SCHEMES:
+        return None
+    path = Path(address)
+    try:
+        mode = path.stat()
+    except OSError:
+        return None
+    if not stat.S_ISCHR(mode.st_mode) or os.access(path, os.R_OK | os.W_OK):
+        return None
+    try:
+        group = grp.getgrgid(mode.st_gid).gr_name
+    except KeyError:
+        group = str(mode.st_gid)
+    return (
+        f"{path} may not be opened by this user, but by the group {group}: "
+        f"`sudo usermod -aG {group} USER`, or systemd/60-recorder.rules"
+    )
+
+
+_CACHED_S = 2.0
+
+
+class StartChecks:
+    """Checks of one daemon before it starts a recording.
+
+    Args:
+        config: the daemon's config.
+        clock: injectable.
+        supervisor: source of the streams' data rates.
+    """
+
+    def __init__(self, config: Config, clock: Clock, supervisor: Supervisor) -> None:
+        self._config, self._clock, self._supervisor = config, clock, supervisor
+        self._known: str | None = None
+        self._until_ns = 0
+
+    def find_root_problem(self) -> str | None:
+        """Return why the root cannot be recorded into at all; None if it can."""
+        storage = self._config.storage
+        problem = check_root(self._config.session.root, storage).problem
+        return problem or ring_problem(self._config.ring, storage)
+
+    def find_room_problem(self) -> str | None:
+        """Return why the disk is too full for a recording to begin; None if it is not."""
+        if self._config.ring is not None:  # a ring deletes its oldest parts while it records
+            return None
+        root, supervisor = self._config.session.root, self._supervisor
+        rate = supervisor.progress.volumes.rate
+        bytes_per_s = sum(
+            rate(name) or spec.bytes_per_second
+            for sensor in supervisor.sensors.values()
+            for name, spec in sensor.specs.items()
+            if not spec.finite  # a file may be shorter than a minute
+        )
+        try:
+            return room_problem(root, self._config.storage, bytes_per_s)
+        except OSError as error:
+            return f"{root} cannot be read: {error.strerror}"
+
+    def check_room(self) -> None:
+        """Raise StorageError if `find_room_problem` returns a reason."""
+        if (problem := self.find_room_problem()) is not None:
+            raise StorageError(problem)
+
+    def find_refusal(self) -> str | None:
+        """Return the first problem of root and room, cached for two seconds: status asks often."""
+        now_ns = self._clock.monotonic_ns()
+        if now_ns >= self._until_ns:
+            self._until_ns = now_ns + round(_CACHED_S * 1e9)
+            problem = self.find_root_problem() or self.find_room_problem()
+            self._known = None if problem is None else mask_passwords(problem)
+        return self._known

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from recorder.cli import main
+from recorder.cli.output import defer_interrupt
 from recorder.cli.post_session import Completion
-from recorder.cli.signals import defer_interrupt
 
 CONFIG = """\
 version: 1

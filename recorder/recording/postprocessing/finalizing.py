@@ -14,15 +14,19 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from recorder.archives.base import available
 from recorder.common.clock import Clock
 from recorder.common.errors import RecorderError
+from recorder.config.loading import Config
+from recorder.recording.logs import ERROR, WARNING, LogLine
 from recorder.recording.postprocessing.steps import RECOVER, Due, Step, find_due, record_result
-from recorder.recording.supervisor.log_levels import ERROR, WARNING, LogLine
+from recorder.recording.root_lock import RootLock
 from recorder.recording.supervisor.process_table import background_command
 from recorder.session.discovery import describe_outside_link, find_sessions
 from recorder.session.end_reasons import record_seal
@@ -295,3 +299,47 @@ class Finalizing:
         tries = self._tries[path] = self._tries.get(path, 0) + 1
         wait_s = RETRY_S[min(tries - 1, len(RETRY_S) - 1)]
         self._not_before[path] = self._clock.monotonic_ns() + round(wait_s * 1e9)
+
+
+_POLL_S = 0.1
+
+
+def finalize_pending(
+    config: Config,
+    clock: Clock,
+    say: LogLine,
+    stop: threading.Event,
+    spawn: Callable[[Sequence[str]], Process] = Chore,
+) -> dict[str, Any]:
+    """Run all due steps of the sessions below the config's root; see `steps`.
+
+    Args:
+        config: the config with the root.
+        clock: injectable.
+        say: logs one line for users.
+        stop: ends the work early; the interrupted step is repeated the next time.
+        spawn: starts a process; injectable.
+
+    Returns:
+        ``{"finished": steps done, "failed": {session: {step: why}}, "queue": [session]}``.
+
+    Raises:
+        UsageError: a daemon holds the root and does this work itself.
+    """
+    root = config.session.root
+    lock = RootLock(root)
+    lock.take()
+    redact = config.path if config.redact else None
+    queue = Finalizing(root, clock, say, frozenset(available()), spawn, redact)
+    try:
+        queue.scan()
+        while True:
+            queue.turn(None)
+            if stop.is_set() or queue.idle:
+                break
+            clock.wait(stop, _POLL_S)
+    finally:
+        queue.stop()
+        lock.release()
+    status = queue.status()
+    return {"finished": queue.finished, "failed": status["failed"], "queue": status["queue"]}

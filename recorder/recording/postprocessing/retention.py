@@ -25,9 +25,9 @@ from recorder.common.files import FOLDER_MODE, PosixDisk
 from recorder.config.settings import RetentionSettings
 from recorder.integrity.signatures import register_deletion
 from recorder.recording.host.disk import mounted_below
+from recorder.recording.logs import ERROR, WARNING, LogLine
 from recorder.recording.root_lock import FOLDER
 from recorder.recording.supervisor import process_table
-from recorder.recording.supervisor.log_levels import ERROR, WARNING, LogLine
 from recorder.session.discovery import find_sessions
 from recorder.session.layout import (
     CLEAN,

@@ -16,9 +16,9 @@ from typing import Any
 
 from recorder.common.process_setup import start_thread
 from recorder.config.settings import ProcessSettings, SensorEntry
+from recorder.recording.supervisor.background_process import apply
 from recorder.recording.supervisor.child_output import ChildOutput
 from recorder.recording.supervisor.driver_registry import driver_command
-from recorder.recording.supervisor.priority import apply
 from recorder.recording.supervisor.process_table import DRIVER, WRITER
 
 Event = tuple[str, dict[str, Any]]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from recorder.recording.supervisor.log_levels import ERROR, INFO, WARNING, LogLine, ReportEvent
+from recorder.recording.logs import ERROR, INFO, WARNING, LogLine, ReportEvent
 from recorder.recording.supervisor.sensors import Sensor
 from recorder.session.minimum_rate import WINDOW_NS, window_ns
 

@@ -29,14 +29,12 @@ from recorder.bus.wire import NUMBERED, Kind, Message, check_data
 from recorder.common.clock import Clock, SignalEvent
 from recorder.common.errors import ProtocolError, RecorderError, StorageError
 from recorder.common.files import Disk
-from recorder.recording.writer.active_session import ActiveSession, StopRequest
+from recorder.recording.writer.active_session import ActiveSession, Peer, StopRequest
 from recorder.recording.writer.disk_policy import DISK, describe_error, read_ending
 from recorder.recording.writer.driver_registry import DriverRegistry
-from recorder.recording.writer.flow_control import Peer
 from recorder.recording.writer.open_sessions import OpenSessions
-from recorder.recording.writer.pending_split import PendingSplit
+from recorder.recording.writer.pending_split import PendingSplit, create
 from recorder.recording.writer.sequencing import check_report
-from recorder.recording.writer.session_creation import create
 from recorder.recording.writer.session_writer import SessionWriter
 
 REST_S = 0.02

@@ -16,8 +16,7 @@ from recorder.bus.control.server import Call
 from recorder.bus.wire import Kind, Message
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.config.loading import Config
-from recorder.recording.daemon.daemon import Daemon
-from recorder.recording.host.systemd import SystemdNotify
+from recorder.recording.daemon.daemon import Daemon, SystemdNotify
 from recorder.recording.postprocessing.finalizing import Finalizing
 from recorder.recording.sessions.desired_state import DesiredStateFile
 from recorder.recording.supervisor.children import Child
