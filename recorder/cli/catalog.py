@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from recorder.cli.download import add_identity, read_identity
 from recorder.cli.output import add_format, emit, human_bytes, note
+from recorder.common.errors import UsageError
 
 if TYPE_CHECKING:
     from recorder.fleet.catalog.catalog import Update
@@ -34,7 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the table; return 0, or 1 if a session or folder is unreadable (others are in it)."""
-    from recorder.common.errors import UsageError
     from recorder.fleet.catalog.catalog import update_catalog
     from recorder.fleet.catalog.table import CATALOG
     from recorder.fleet.store import is_store, open_store

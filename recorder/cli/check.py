@@ -21,6 +21,7 @@ from recorder.cli.output import (
     human_seconds,
     note,
 )
+from recorder.common.errors import ConfigError, StorageError, UsageError
 
 if TYPE_CHECKING:
     from recorder.config.loading import Config
@@ -44,7 +45,6 @@ class Problem:
 def run(args: argparse.Namespace) -> int:
     """Check; return 0 without problems, 2 for config or source, 1 for a device or the disk."""
     from recorder.bus.control.addresses import check_socket
-    from recorder.common.errors import ConfigError
     from recorder.common.secret_masking import find_secret_keys, mask_passwords
     from recorder.recording.host.clocks import clock_state, summary
     from recorder.recording.preflight import (
@@ -166,7 +166,6 @@ def run(args: argparse.Namespace) -> int:
 def _check_keys(config: Config) -> list[Problem]:
     """Check the keys that the config names: for uploads, custody, and TCP."""
     from recorder.bus.control.keys import check_keys
-    from recorder.common.errors import StorageError, UsageError
 
     if config.upload.recipients:
         from recorder.fleet.encryption import Recipients

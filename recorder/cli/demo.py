@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from recorder.cli.output import handle_signals, note, open_in_browser
 from recorder.cli.run import seconds
+from recorder.common.errors import UsageError
 
 if TYPE_CHECKING:
     from recorder.config.loading import Config
@@ -68,7 +69,6 @@ def run(args: argparse.Namespace) -> int:
 def _find_packable(config: Config) -> list[str]:
     """Return the archives of the config whose packages are installed."""
     from recorder.archives.finalize import ArchiveRequest, prepare
-    from recorder.common.errors import UsageError
 
     names = []
     for step in config.finalize:

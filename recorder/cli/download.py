@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import signal
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.finalize import interrupt
-from recorder.cli.output import add_format, emit, handle_signals, human_bytes, plain, progress
+from recorder.cli.output import add_format, emit, end_on_sigterm, human_bytes, progress
+from recorder.common.errors import UsageError
 
 if TYPE_CHECKING:
     from recorder.fleet.encryption import Identity
@@ -52,7 +51,6 @@ def read_identity(args: argparse.Namespace) -> Identity | None:
 
 def run(args: argparse.Namespace) -> int:
     """Download the session and return 0."""
-    from recorder.common.errors import UsageError
     from recorder.fleet.fetching import download_session
     from recorder.fleet.store import is_store, open_store
 
@@ -60,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     if not is_store(args.url) or url.endswith(":/"):
         raise UsageError(f"{args.url}: needs a store and a session in it, s3://BUCKET/PREFIX/NAME")
     store = open_store(url, credentials=args.credentials)
-    with handle_signals(interrupt, signal.SIGTERM), ExitStack() as stack:
+    with end_on_sigterm(), ExitStack() as stack:
         advance: Any = None
 
         def count(size: int, total: int) -> None:
@@ -73,9 +71,5 @@ def run(args: argparse.Namespace) -> int:
         done = download_session(
             store, name, args.folder, identity=read_identity(args), progress=count
         )
-    emit(
-        plain(done),
-        args,
-        lambda made: f"{made['session']}: {made['files']} files, {human_bytes(made['bytes'])}",
-    )
+    emit(done, args, lambda _: f"{done.session}: {done.files} files, {human_bytes(done.bytes)}")
     return 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from recorder.cli.info import format_shortfall, format_window
 from recorder.cli.list_command import parse_since
 from recorder.cli.output import add_format, emit, format_table, human_time, note
+from recorder.common.errors import UsageError
 
 if TYPE_CHECKING:
     from recorder.recording.triggers.evaluation import Fired
@@ -52,8 +53,6 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UsageError: the options do not fit together.
     """
-    from recorder.common.errors import UsageError
-
     if args.triggers is not None:
         for name in ("since", "trigger", "order"):
             if getattr(args, name) is not None:
@@ -68,7 +67,6 @@ def _list(args: argparse.Namespace) -> int:
     import msgspec
 
     from recorder.common.clock import SystemClock
-    from recorder.common.errors import UsageError
     from recorder.session.discovery import is_session
     from recorder.session.event_clips import read_index
 
@@ -122,7 +120,6 @@ def _format_events(events: list[dict[str, Any]]) -> str:
 
 
 def _evaluate(args: argparse.Namespace) -> int:
-    from recorder.common.errors import UsageError
     from recorder.recording.clip.sources import check_closed
     from recorder.recording.supervisor.driver_registry import load
     from recorder.recording.triggers.evaluation import Evaluation

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recorder.cli.output import emit, human_bytes, human_seconds, note, plain, progress
+from recorder.common.errors import RecorderError, UsageError
 
 if TYPE_CHECKING:
     from recorder.archives.finalize import ArchiveRequest
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 def run(args: argparse.Namespace, steps: list[ArchiveRequest]) -> int:
     """Pack; return 0, or 1 if a session or an archive failed (the others are packed)."""
-    from recorder.common.errors import RecorderError, UsageError
     from recorder.fleet.dask_cluster import cluster, count_workers, run_jobs
     from recorder.fleet.packing_jobs import plan_jobs
     from recorder.fleet.store.base import is_store

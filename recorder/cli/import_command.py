@@ -18,6 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 from recorder.cli.control import format_streams
 from recorder.cli.info import format_verdict
 from recorder.cli.output import add_format, clean, emit, handle_signals, note, progress
+from recorder.common.errors import (
+    ConfigFaultsError,
+    FormatError,
+    SourceError,
+    StorageError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from recorder.config.loading import Config
@@ -81,7 +88,6 @@ class _Plan:
 def run(args: argparse.Namespace) -> int:
     """Import; return 0, 3 if messages were unreadable, 1 if the disk failed, 2 for a wrong file."""
     from recorder.common.clock import SystemClock
-    from recorder.common.errors import StorageError, UsageError
     from recorder.config.names import check_name
     from recorder.recording.foreground import Foreground
     from recorder.recording.preflight import check_root
@@ -117,7 +123,6 @@ def _plan_import(args: argparse.Namespace, folder: Path) -> _Plan:
     Raises:
         UsageError, SourceError: the file or a selected topic cannot be imported.
     """
-    from recorder.common.errors import FormatError, SourceError, UsageError
     from recorder.formats.bags.bag import Bag
     from recorder.formats.bags.contents import origin_ns
     from recorder.perception.recordings import played_topics, sensors_of
@@ -150,8 +155,6 @@ def _plan_import(args: argparse.Namespace, folder: Path) -> _Plan:
 
 def _parse_topics(text: str) -> dict[str, str | None]:
     """Parse the topics of ``--topics`` with their sensors' names."""
-    from recorder.common.errors import UsageError
-
     wanted: dict[str, str | None] = {}
     for part in text.split(","):
         name, equals, topic = part.strip().rpartition("=")
@@ -171,7 +174,6 @@ def _write_config(
     """Write and load the config of the session, which plays the recording as any config can."""
     import yaml
 
-    from recorder.common.errors import ConfigFaultsError, UsageError
     from recorder.recording.supervisor.driver_registry import load
 
     sensors: dict[str, Any] = {}
@@ -217,7 +219,6 @@ def _open_topics(
     Raises:
         SourceError: a topic that the user selected cannot be played.
     """
-    from recorder.common.errors import SourceError
     from recorder.recording.supervisor.driver_registry import check_sources
 
     results = {result.sensor: result for result in check_sources(config.sensors)}

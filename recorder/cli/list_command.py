@@ -18,6 +18,7 @@ from recorder.cli.output import (
     human_time,
     note,
 )
+from recorder.common.errors import UsageError
 
 if TYPE_CHECKING:
     from recorder.session.summary import Filter
@@ -113,7 +114,6 @@ def parse_since(text: str, now_ns: int) -> int:
     Raises:
         UsageError: the text has another form.
     """
-    from recorder.common.errors import UsageError
     from recorder.session.part import Moment
 
     text = text.strip()

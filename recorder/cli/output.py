@@ -23,7 +23,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from signal import SIGINT, SIGTERM
@@ -40,6 +40,7 @@ from recorder.common.text_format import is_active
 T = TypeVar("T")
 
 FORMATS = ("text", "json")
+_SHARE = 0.002  # a smaller step of a bar is not drawn
 
 
 class Advance(Protocol):
@@ -47,6 +48,13 @@ class Advance(Protocol):
 
     def __call__(self, amount: float, now: str | None = None, /) -> None:
         """Add finished work; `now` is a new description of the work."""
+
+
+class ShowShare(Protocol):
+    """Callback that moves a progress bar to a share of the work, 0 to 1."""
+
+    def __call__(self, share: float, now: str | None = None, /) -> None:
+        """Show the share; `now` is a new description of the work."""
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:
@@ -225,6 +233,21 @@ def progress(description: str, total: float) -> Iterator[Advance]:
 
 
 @contextmanager
+def share_progress(description: str) -> Iterator[ShowShare]:
+    """Show a progress bar, as `progress` does, for work that reports its finished share."""
+    with progress(description, total=1.0) as advance:
+        shown = 0.0
+
+        def show(share: float, now: str | None = None) -> None:
+            nonlocal shown
+            if now is not None or share - shown >= _SHARE:
+                advance(max(0.0, share - shown), now)
+                shown = max(shown, share)
+
+        yield show
+
+
+@contextmanager
 def handle_signals(handler: Callable[[int], object], *numbers: int) -> Iterator[None]:
     """Call `handler` with the number of each signal; default: SIGINT and SIGTERM."""
     previous = {
@@ -236,6 +259,15 @@ def handle_signals(handler: Callable[[int], object], *numbers: int) -> Iterator[
     finally:
         for number, restored in previous.items():
             signal.signal(number, restored)
+
+
+def end_on_sigterm() -> AbstractContextManager[None]:
+    """Let SIGTERM end the command as Ctrl-C does, so that nothing half-made is left."""
+
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    return handle_signals(interrupt, SIGTERM)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from recorder.cli.output import add_format, emit, handle_signals, note
+from recorder.common.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +42,6 @@ def run(args: argparse.Namespace) -> int:
     """Replay to the end, or until SIGINT or SIGTERM; return 0."""
     from recorder.bus.sockets import TapPublisher
     from recorder.common.clock import SignalEvent, SystemClock
-    from recorder.common.errors import UsageError
     from recorder.session.reader import Session
     from recorder.session.replay import Replay
 

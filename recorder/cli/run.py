@@ -14,6 +14,7 @@ from recorder.cli.control import format_streams
 from recorder.cli.info import format_incidents, format_verdict
 from recorder.cli.output import add_format, clean, defer_interrupt, emit, handle_signals, note
 from recorder.cli.post_session import Completion, write_missing_labels
+from recorder.common.errors import RecorderError, StorageError, UsageError
 
 if TYPE_CHECKING:
     from recorder.config.loading import Config
@@ -50,7 +51,6 @@ def run(args: argparse.Namespace) -> int:
     from recorder.cli.finalize import configured_steps, finalize_session
     from recorder.cli.report import report_session
     from recorder.common.clock import SystemClock
-    from recorder.common.errors import StorageError, UsageError
     from recorder.config.names import check_name
     from recorder.recording.postprocessing.steps import skip
     from recorder.recording.preflight import check_root, extra_problem
@@ -167,7 +167,6 @@ def _record(
 def _recover_all(root: Path) -> None:
     """Recover sessions that an earlier run left open; errors do not stop the new recording."""
     from recorder.common.clock import SystemClock
-    from recorder.common.errors import RecorderError
     from recorder.common.files import PosixDisk
     from recorder.recording.root_lock import is_held
     from recorder.recording.writer.recovery import recover
@@ -192,7 +191,6 @@ def _recover_all(root: Path) -> None:
 
 def judge_session(session: Path) -> dict[str, Any]:
     """Read the session's end, marks, length, state and verdict from its own accounts."""
-    from recorder.common.errors import RecorderError
     from recorder.session.accounts import read_accounts
     from recorder.session.reader import Session
     from recorder.session.verdict import judge_unreadable_session, verdict

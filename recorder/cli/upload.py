@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import signal
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.finalize import interrupt
 from recorder.cli.output import (
     add_format,
     emit,
-    handle_signals,
+    end_on_sigterm,
     human_bytes,
     human_seconds,
     note,
-    plain,
     progress,
 )
+from recorder.common.errors import RecorderError, SessionError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from recorder.common.errors import RecorderError
     from recorder.fleet.uploading import Uploaded
 
 
@@ -73,8 +70,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Upload; return 0, or 1 if a session could not be uploaded (the others are uploaded)."""
-    from recorder.common.errors import UsageError
-
     if args.pending is not None:
         if (
             args.source is not None
@@ -94,15 +89,17 @@ def run(args: argparse.Namespace) -> int:
         failed.append(session)
         note(f"recorder upload: {_prefix_session(session, error)}")
 
-    with handle_signals(interrupt, signal.SIGTERM):
+    with end_on_sigterm():
         done = (_upload_given if args.pending is None else _upload_pending)(args, report)
-    values = {"uploads": [plain(each) for each in done], "failed": [str(path) for path in failed]}
-    emit(values, args, lambda _: "\n".join(_format_text(each) for each in done))
+    emit(
+        {"uploads": done, "failed": failed},
+        args,
+        lambda _: "\n".join(_format_text(each) for each in done),
+    )
     return 1 if failed else 0
 
 
 def _upload_given(args: argparse.Namespace, failed: Callable[[Path, Any], None]) -> list[Uploaded]:
-    from recorder.common.errors import RecorderError, SessionError
     from recorder.fleet.encryption import Recipients
     from recorder.fleet.store import StoreRefusedError, StoreUnreachableError, open_store
     from recorder.fleet.uploading import Limit, sort_by_urgency, upload_session
