@@ -37,7 +37,8 @@ def run(args: argparse.Namespace) -> int:
     """Write the table; return 0, or 1 if a session or folder is unreadable (others are in it)."""
     from recorder.fleet.catalog.catalog import update_catalog
     from recorder.fleet.catalog.table import CATALOG
-    from recorder.fleet.store import is_store, open_store
+    from recorder.fleet.store import open_store
+    from recorder.fleet.store.base import is_store
     from recorder.fleet.stored_catalog import catalog_store
 
     if is_store(args.root):
@@ -57,7 +58,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _collect_values(update: Update) -> dict[str, Any]:
-    from recorder.fleet.catalog.table import total_hours
     from recorder.session.verdict import FAIL
 
     return {
@@ -66,7 +66,7 @@ def _collect_values(update: Update) -> dict[str, Any]:
         "read": update.read,
         "unchanged": update.unchanged,
         "gone": update.gone,
-        "hours": total_hours(update.rows),
+        "hours": sum(row.duration_s or 0.0 for row in update.rows) / 3600,
         "bytes": sum(row.bytes for row in update.rows),
         "lost": sum(row.lost for row in update.rows),
         "lost_intervals": sum(row.lost_intervals for row in update.rows),

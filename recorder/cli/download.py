@@ -52,7 +52,8 @@ def read_identity(args: argparse.Namespace) -> Identity | None:
 def run(args: argparse.Namespace) -> int:
     """Download the session and return 0."""
     from recorder.fleet.fetching import download_session
-    from recorder.fleet.store import is_store, open_store
+    from recorder.fleet.store import open_store
+    from recorder.fleet.store.base import is_store
 
     url, _, name = args.url.rstrip("/").rpartition("/")
     if not is_store(args.url) or url.endswith(":/"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,9 +85,10 @@ def _list(args: argparse.Namespace) -> int:
     ]
     if args.order == "newest":
         events.reverse()
-    rows = [
-        msgspec.to_builtins(event) | {"gone": _find_missing(root, event.parts)} for event in events
-    ]
+    rows = []
+    for event in events:
+        gone = [name for name in event.parts if not (root / name).is_dir()]
+        rows.append(msgspec.to_builtins(event) | {"gone": gone})
     emit(rows, args, _format_events)
     if not known:
         note(f"recorder events: {root}: no events here")
@@ -97,11 +97,6 @@ def _list(args: argparse.Namespace) -> int:
     for problem in problems:
         note(f"recorder events: {problem}")
     return 1 if problems else 0
-
-
-def _find_missing(root: Path, parts: Sequence[str]) -> list[str]:
-    """Return parts of an event that are no longer in the root."""
-    return [name for name in parts if not (root / name).is_dir()]
 
 
 def _format_events(events: list[dict[str, Any]]) -> str:

@@ -482,12 +482,10 @@ def finalize_session(
         The ``archives`` of ``--format json``; None if one failed (the process prints the reason).
     """
     from recorder.common.module_launcher import module_command
-    from recorder.recording.postprocessing.steps import option_arguments
+    from recorder.recording.postprocessing.steps import Step
 
-    command = module_command("recorder", "finalize", str(session), "--format", "json")
-    command += ["--to", ",".join(step.archive for step in steps)]
-    command += [] if redact is None else ["--redact", str(redact)]
-    command += option_arguments({step.archive: step.options for step in steps})
+    step = Step.packing({step.archive: step.options for step in steps})
+    command = module_command(*step.command(session, redact))
     done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     if done.returncode:
         note(f"{session}: recorded, but not all archives could be packed; see `recorder finalize`")

@@ -7,7 +7,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.output import emit, human_bytes, human_seconds, note, plain, progress
+from recorder.cli.output import (
+    emit,
+    human_bytes,
+    human_seconds,
+    note,
+    plain,
+    prefix_error,
+    progress,
+)
 from recorder.common.errors import RecorderError, UsageError
 
 if TYPE_CHECKING:
@@ -43,7 +51,7 @@ def run(args: argparse.Namespace, steps: list[ArchiveRequest]) -> int:
             for job, outcome in run_jobs(client, plan.jobs):
                 if isinstance(outcome, RecorderError):
                     failed.append(job.title)
-                    note(f"recorder finalize: {_prefix_title(job, outcome)}")
+                    note(f"recorder finalize: {prefix_error(job.title, outcome)}")
                 else:
                     done.append((job, outcome))
                 advance(1.0, job.title)
@@ -51,11 +59,6 @@ def run(args: argparse.Namespace, steps: list[ArchiveRequest]) -> int:
     values = _collect_values(plan, done, failed, seconds)
     emit(values, args, _format_text)
     return 1 if failed or plan.refused else 0
-
-
-def _prefix_title(job: Job, error: Exception) -> str:
-    text = str(error)
-    return text if text.startswith(job.title) else f"{job.title}: {text}"
 
 
 def _collect_values(

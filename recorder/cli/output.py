@@ -140,6 +140,12 @@ def complain(prefix: str, error: Exception, text: str | None = None) -> None:
         note(f"{prefix}: {mask_passwords(str(each) if text is None else text)}")
 
 
+def prefix_error(prefix: str, error: Exception) -> str:
+    """Return the text of an error, which begins with what it is about."""
+    text = str(error)
+    return text if text.startswith(prefix) else f"{prefix}: {text}"
+
+
 def _escape_json(dumped: str) -> str:
     """Escape the characters of JSON that would act on a terminal."""
     if dumped.isascii() and "\x7f" not in dumped:  # json has escaped the rest of C0

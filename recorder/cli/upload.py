@@ -14,6 +14,7 @@ from recorder.cli.output import (
     human_bytes,
     human_seconds,
     note,
+    prefix_error,
     progress,
 )
 from recorder.common.errors import RecorderError, SessionError, UsageError
@@ -87,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
 
     def report(session: Path, error: RecorderError) -> None:
         failed.append(session)
-        note(f"recorder upload: {_prefix_session(session, error)}")
+        note(f"recorder upload: {prefix_error(str(session), error)}")
 
     with end_on_sigterm():
         done = (_upload_given if args.pending is None else _upload_pending)(args, report)
@@ -101,7 +102,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _upload_given(args: argparse.Namespace, failed: Callable[[Path, Any], None]) -> list[Uploaded]:
     from recorder.fleet.encryption import Recipients
-    from recorder.fleet.store import StoreRefusedError, StoreUnreachableError, open_store
+    from recorder.fleet.store import open_store
+    from recorder.fleet.store.base import StoreRefusedError, StoreUnreachableError
     from recorder.fleet.uploading import Limit, sort_by_urgency, upload_session
     from recorder.session.discovery import find_sessions_below
 
@@ -158,11 +160,6 @@ def _bar(stack: ExitStack, session: Path) -> Callable[[int], None]:
     total = sum((session / path).stat().st_size for path in list_files(session))
     advance = stack.enter_context(progress(f"uploading {session.name}", total=float(total)))
     return lambda size: advance(size)
-
-
-def _prefix_session(session: Path, error: RecorderError) -> str:
-    text = str(error)
-    return text if text.startswith(str(session)) else f"{session}: {text}"
 
 
 def _format_text(done: Uploaded) -> str:

@@ -47,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the proof; return 0 if nothing is changed, missing or added, else 1."""
-    from recorder.fleet.store import is_store, open_store
+    from recorder.fleet.store import open_store
+    from recorder.fleet.store.base import is_store
     from recorder.fleet.verified import verify_store
     from recorder.integrity.proof import Trust
     from recorder.integrity.verify import verify

@@ -19,9 +19,8 @@ from recorder.common.files import make_empty
 from recorder.common.syscalls import rename_new, sync_file_system
 from recorder.config.names import check_name
 from recorder.fleet.encryption import Identity, Tee
-from recorder.fleet.store import Entry, Manifest, Store
-from recorder.fleet.store.base import Source, disk_errors, download, make_private_folders
-from recorder.fleet.store.manifest import ENCRYPTED, session_manifest
+from recorder.fleet.store.base import Source, Store, disk_errors, download, make_private_folders
+from recorder.fleet.store.manifest import ENCRYPTED, Entry, Manifest, session_manifest
 
 
 @dataclass(frozen=True)

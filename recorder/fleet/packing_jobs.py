@@ -24,17 +24,19 @@ import recorder
 from recorder.archives.finalize import AS_CONFIGURED, ORIGINALS, ArchiveRequest, Redact, prepare
 from recorder.common.errors import FormatError, RecorderError, SessionError
 from recorder.config.settings import plain_settings
-from recorder.fleet.store import (
-    Entry,
-    Manifest,
+from recorder.fleet.store import open_store
+from recorder.fleet.store.base import (
+    Source,
     Store,
     StoreRefusedError,
     StoreUnreachableError,
-    open_store,
+    canonical_json,
+    is_store,
 )
-from recorder.fleet.store.base import Source, canonical_json, is_store
 from recorder.fleet.store.manifest import (
     ENCRYPTED,
+    Entry,
+    Manifest,
     archive_manifest,
     list_manifests,
     session_manifest,
@@ -170,7 +172,10 @@ def plan_jobs(
         StorageError: a store cannot be read.
     """
     prepared = prepare(steps)
-    given = None if calibration is None else _check_calibration(calibration)
+    given = None
+    if calibration is not None:
+        read_calibration(calibration)  # checks it
+        given = calibration.read_bytes()
     store = open_store(out)
     refused: dict[str, str] = {}
     found: dict[str, _Found] = {}
@@ -275,11 +280,10 @@ def _find_stored(url: str, refused: dict[str, str], readable: bool) -> Iterator[
 
 
 def _find_local(folder: str, refused: dict[str, str]) -> Iterator[_Found]:
-    def unlisted(message: str) -> None:
-        refused[folder] = message
-
     nothing = True
-    for path in find_sessions_below(Path(folder).absolute(), unlisted):
+    for path in find_sessions_below(
+        Path(folder).absolute(), lambda text: refused.update({folder: text})
+    ):
         nothing = False
         try:
             yield _read_folder(path)
@@ -302,9 +306,3 @@ def _read_folder(path: Path) -> _Found:
             entries.append(Entry(file, source.size, source.read_all()))
     size = sum((path / file).stat().st_size for file in paths)
     return _Found(name, str(path), False, _hash_inputs(entries), size)
-
-
-def _check_calibration(path: Path) -> bytes:
-    """Check a calibration file and return its bytes."""
-    read_calibration(path)
-    return path.read_bytes()

@@ -23,9 +23,15 @@ from recorder.config.settings import RedactSettings, read_settings
 from recorder.fleet.encryption import Identity
 from recorder.fleet.fetching import fetch_file
 from recorder.fleet.packing_jobs import Job, find_conflict, is_input, plan_redaction
-from recorder.fleet.store import Entry, Manifest, Store, open_store
-from recorder.fleet.store.base import disk_errors
-from recorder.fleet.store.manifest import ENCRYPTED, archive_manifest, session_manifest
+from recorder.fleet.store import open_store
+from recorder.fleet.store.base import Store, disk_errors
+from recorder.fleet.store.manifest import (
+    ENCRYPTED,
+    Entry,
+    Manifest,
+    archive_manifest,
+    session_manifest,
+)
 from recorder.integrity.sealing import describe_source
 
 # Multiple of a session's bytes: itself and its archive; once more for redacted pictures.

@@ -17,8 +17,8 @@ from recorder.fleet.catalog.catalog import KnownRows, Update
 from recorder.fleet.catalog.rows import Row
 from recorder.fleet.catalog.table import write_table
 from recorder.fleet.encryption import Identity
-from recorder.fleet.store import Manifest, Store
-from recorder.fleet.store.manifest import list_manifests, session_manifest
+from recorder.fleet.store.base import Store
+from recorder.fleet.store.manifest import Manifest, list_manifests, session_manifest
 
 _READERS: Final = 16  # manifests that are read at a time
 

@@ -21,18 +21,25 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from recorder.common.errors import SessionError, StorageError
 from recorder.config.names import check_name
-from recorder.fleet.catalog.rows import Row, read_row
+from recorder.fleet.catalog.rows import read_row
 from recorder.fleet.encryption import Recipients
 from recorder.fleet.sealed_upload import SealedUpload, forget
-from recorder.fleet.store import Entry, Manifest, ObjectExistsError, Store
-from recorder.fleet.store.base import Pace, Source, check_key, disk_errors, same_content
-from recorder.fleet.store.manifest import ENCRYPTED, VERSION, session_manifest
+from recorder.fleet.store.base import (
+    ObjectExistsError,
+    Pace,
+    Source,
+    Store,
+    check_key,
+    disk_errors,
+    same_content,
+)
+from recorder.fleet.store.manifest import ENCRYPTED, VERSION, Entry, Manifest, session_manifest
 from recorder.session.layout import (
     ARCHIVES,
     CLEAN,
@@ -207,7 +214,7 @@ def upload_session(
 
         with disk_errors(session):
             stamp = compute_stamp(session)
-        manifest = _find_manifest(store, key)
+        manifest = None if store.stat(key) is None else Manifest.read(store, key)
         is_new = manifest is None
         if manifest is None:
             _check_soundness(session)
@@ -292,12 +299,6 @@ def _check_soundness(session: Path) -> None:
             )
 
 
-def _find_manifest(store: Store, key: str) -> Manifest | None:
-    if store.stat(key) is None:
-        return None
-    return Manifest.read(store, key)
-
-
 def _upload(
     session: Path,
     name: str,
@@ -324,13 +325,15 @@ def _upload(
             entries.append(entry)
             progress(entry.size)
     entries.sort(key=lambda entry: entry.path)
-    row = _make_row(session, entries)
+    size = sum(entry.size for entry in entries)
+    # Without the values that hold on this machine only.
+    row = msgspec.structs.replace(read_row(session), location="", stamp="", bytes=size)
     manifest = Manifest(
         kind="session",
         name=name,
         folder=name,
         files=tuple(entries),
-        about=_to_values(row if recipients is None else row.public()),
+        about=msgspec.to_builtins(row if recipients is None else row.public()),
         recipients=() if recipients is None else recipients.names,
         sealed=b"" if recipients is None else recipients.encrypt_bytes(msgspec.json.encode(row)),
         version=VERSION if recipients is None else ENCRYPTED,
@@ -363,18 +366,6 @@ def _read_stamp(path: Path) -> tuple[int, int] | None:
         found = path.stat()
         return found.st_size, found.st_mtime_ns
     return None
-
-
-def _make_row(session: Path, entries: Iterable[Entry]) -> Row:
-    """Return the session's row of a catalog, without values that hold on this machine only."""
-    return msgspec.structs.replace(
-        read_row(session), location="", stamp="", bytes=sum(entry.size for entry in entries)
-    )
-
-
-def _to_values(row: Row) -> dict[str, Any]:
-    values: dict[str, Any] = msgspec.to_builtins(row)
-    return values
 
 
 def _find_changes(session: Path, manifest: Manifest, store: Store) -> tuple[str, ...]:

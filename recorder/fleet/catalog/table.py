@@ -9,7 +9,7 @@ works as it stands.  The extra ``archives`` brings pyarrow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -150,8 +150,3 @@ def _strip_time_type(pa: Any, kind: Any) -> Any:
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(f.name, _strip_time_type(pa, f.type)) for f in kind])
     return kind
-
-
-def total_hours(rows: Iterable[Row]) -> float:
-    """Return the recorded hours of the rows."""
-    return sum(row.duration_s or 0.0 for row in rows) / 3600

@@ -80,15 +80,13 @@ class UploadRecord(msgspec.Struct):
     @classmethod
     def read(cls, path: Path | None, url: str | None = None) -> UploadRecord | None:
         """Read the record in a file, for the object `url` or any object; None if there is none."""
+        if path is None:
+            return None
         try:
-            record = (
-                None
-                if path is None
-                else msgspec.json.decode(path.read_bytes(), type=prepare_type(cls))
-            )
+            record = msgspec.json.decode(path.read_bytes(), type=prepare_type(cls))
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return None
-        return record if record is not None and url in (None, record.url) else None
+        return record if url in (None, record.url) else None
 
     def matches(self, given: Source) -> bool:
         """Check that the file has not changed."""
@@ -266,6 +264,12 @@ def same_content(store: Store, key: str, size: int, sha256: str) -> bool:
             if read > size:
                 return False
     return digest.hexdigest() == sha256
+
+
+def check_same(store: Store, key: str, where: object, size: int, sha256: str) -> None:
+    """Raise ObjectExistsError, which names `where`, unless the store's object has these bytes."""
+    if not same_content(store, key, size, sha256):
+        raise ObjectExistsError(f"{where}: is there already, with other content")
 
 
 def read_small(store: Store, key: str) -> bytes:

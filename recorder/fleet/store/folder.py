@@ -16,15 +16,14 @@ from recorder.common.files import PosixDisk, make_folders
 from recorder.common.syscalls import rename_new
 from recorder.fleet.store.base import (
     PART_BYTES,
-    ObjectExistsError,
     Pace,
     Source,
     StoredObject,
     UploadRecord,
     check_key,
+    check_same,
     disk_errors,
     read_small,
-    same_content,
     send_parts,
 )
 
@@ -86,8 +85,8 @@ class FolderStore:
             finally:
                 hidden.unlink(missing_ok=True)
             PosixDisk().sync_folder(path.parent)
-        if not made and not same_content(self, key, len(data), hashlib.sha256(data).hexdigest()):
-            raise ObjectExistsError(f"{path}: is there already, with other content")
+        if not made:
+            check_same(self, key, path, len(data), hashlib.sha256(data).hexdigest())
 
     def upload_new(
         self, key: str, source: Path, *, record: Path | None = None, pace: Pace | None = None
@@ -98,8 +97,8 @@ class FolderStore:
                 made, digest = self._copy(path, given, record, pace)
             else:
                 digest = given.read_all()
-            if not made and not same_content(self, key, given.size, digest):
-                raise ObjectExistsError(f"{path}: is there already, with other content")
+            if not made:
+                check_same(self, key, path, given.size, digest)
         if record is not None:
             record.unlink(missing_ok=True)
         return digest

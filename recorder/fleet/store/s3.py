@@ -27,7 +27,6 @@ from recorder.common.file_permissions import check_private
 from recorder.fleet.store.base import (
     MOST_PARTS,
     PART_BYTES,
-    ObjectExistsError,
     Pace,
     Source,
     StoredObject,
@@ -35,9 +34,9 @@ from recorder.fleet.store.base import (
     UploadedPart,
     UploadRecord,
     check_key,
+    check_same,
     disk_errors,
     read_small,
-    same_content,
     send_parts,
 )
 from recorder.fleet.store.s3_errors import (
@@ -204,10 +203,9 @@ class S3Store:
             )
 
     def put_new(self, key: str, data: bytes) -> None:
-        if self._put(key, data):
-            return
-        if not same_content(self, key, len(data), hashlib.sha256(data).hexdigest()):
-            raise ObjectExistsError(f"{self._name(key)}: is there already, with other content")
+        if not self._put(key, data):
+            digest = hashlib.sha256(data).hexdigest()
+            check_same(self, key, self._name(key), len(data), digest)
 
     def _put(self, key: str, data: bytes) -> bool:
         with self._errors(key, _EXISTS) as found:
@@ -233,8 +231,8 @@ class S3Store:
                 made = self._put(key, data)
             else:
                 made, digest = self._upload_parts(key, given, record, pace)
-            if not made and not same_content(self, key, given.size, digest):
-                raise ObjectExistsError(f"{self._name(key)}: is there already, with other content")
+            if not made:
+                check_same(self, key, self._name(key), given.size, digest)
         if record is not None:
             record.unlink(missing_ok=True)
         return digest

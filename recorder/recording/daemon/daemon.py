@@ -213,17 +213,13 @@ class Daemon:
         """Return the daemon's status as JSON values (docs/daemon.md)."""
         machine, sessions = self.sessions.machine, self.sessions
         may_start = machine.state in (State.IDLE, State.FAULT)
-        desired = machine.desired
         snapshot = Snapshot(
             now_ns=self.clock.monotonic_ns(),
             started_ns=self.started_ns,
             state=str(machine.state),
             state_since_ns=sessions.state_since_ns,
             ready=self.ready,
-            wanted=desired.wanted,
-            by=desired.by,
-            name=desired.name,
-            part=desired.part,
+            desired=machine.desired,
             session=machine.session,
             session_since_ns=sessions.part_started_ns,
             splitting=machine.splitting,

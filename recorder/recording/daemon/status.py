@@ -13,6 +13,7 @@ from recorder.bus.messages import FROZEN
 from recorder.common.secret_masking import mask_passwords
 from recorder.recording.host.clocks import brief
 from recorder.recording.postprocessing.retention import is_kept
+from recorder.recording.sessions.state_machine import DesiredState
 from recorder.recording.supervisor.children import Child
 from recorder.recording.supervisor.sensors import Sensor
 from recorder.recording.supervisor.supervisor import Supervisor
@@ -32,8 +33,7 @@ class Snapshot:
         now_ns, started_ns: CLOCK_MONOTONIC now and at the daemon's start.
         state, state_since_ns: one word, and CLOCK_MONOTONIC at the start of that state.
         ready: whether every driver is armed or known to be missing.
-        wanted, by, name, part: whether a session is wanted, by whom, its name, and the number of
-            its part.
+        desired: the wanted recording.
         session: folder of the open session's part; None without an open session.
         session_since_ns: CLOCK_MONOTONIC of that part's start.
         splitting: whether the next part is being created.
@@ -51,10 +51,7 @@ class Snapshot:
     state: str
     state_since_ns: int
     ready: bool
-    wanted: bool
-    by: str
-    name: str | None
-    part: int = 1
+    desired: DesiredState
     session: str | None = None
     session_since_ns: int = 0
     splitting: bool = False
@@ -85,7 +82,7 @@ def describe(snapshot: Snapshot, supervisor: Supervisor, root: Path) -> dict[str
         "ready": snapshot.ready,
         "faults": faults,
         "start_refused": snapshot.start_refused,
-        "wish": {key: getattr(snapshot, key) for key in ("wanted", "by", "name", "part")},
+        "wish": {key: getattr(snapshot.desired, key) for key in ("wanted", "by", "name", "part")},
         "session": session,
         "last": snapshot.last,
         "finalizing": snapshot.finalizing,
@@ -194,7 +191,7 @@ def _session(snapshot: Snapshot, supervisor: Supervisor, path: str) -> dict[str,
         "unknown_losses": sum(s.get("unknown_losses") or 0 for s in streams.values()),
         "incomplete": incomplete,
         "outages": sorted(supervisor.outages()),
-        "part": snapshot.part,
+        "part": snapshot.desired.part,
         "splitting": snapshot.splitting,
         "kept": is_kept(Path(path)),
         "faults": list(supervisor.faults),

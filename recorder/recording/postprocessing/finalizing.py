@@ -18,7 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from recorder.archives.base import available
 from recorder.common.clock import Clock
@@ -42,22 +42,6 @@ _LOOK_S = 10.0
 _LONGEST = 500
 
 
-class Process(Protocol):
-    """A running process of a step."""
-
-    def poll(self) -> int | None:
-        """Return the exit code; None while the process runs."""
-
-    def problem(self) -> str:
-        """Return the last line of its standard error."""
-
-    def used_s(self) -> float:
-        """Return the processor time used so far, in seconds."""
-
-    def end(self) -> None:
-        """End the process, in bounded time."""
-
-
 class Chore:
     """Process of a step, with background priority."""
 
@@ -71,15 +55,18 @@ class Chore:
         )
 
     def poll(self) -> int | None:
+        """Return the exit code; None while the process runs."""
         return self._process.poll()
 
     def problem(self) -> str:
+        """Return the last line of its standard error."""
         code = self._process.returncode
         self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - 4096))
         lines = self._said.read().decode(errors="replace").strip().splitlines()
         return lines[-1][:_LONGEST] if lines else f"ended with code {code}"
 
     def used_s(self) -> float:
+        """Return the processor time used so far, in seconds."""
         try:
             stat = Path(f"/proc/{self._process.pid}/stat").read_text()
         except OSError:
@@ -88,6 +75,7 @@ class Chore:
         return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
     def end(self) -> None:
+        """End the process, in bounded time."""
         if self._process.poll() is None:
             self._process.terminate()
             try:
@@ -122,7 +110,7 @@ class Finalizing:
         clock: Clock,
         say: LogLine,
         available: frozenset[str],
-        spawn: Callable[[Sequence[str]], Process] = Chore,
+        spawn: Callable[[Sequence[str]], Chore] = Chore,
         redact: Path | None = None,
     ) -> None:
         self._root = root
@@ -136,7 +124,7 @@ class Finalizing:
         self._not_before: dict[Path, int] = {}
         self._tries: dict[Path, int] = {}
         self._sealed: dict[Path, str] = {}
-        self._process: Process | None = None
+        self._process: Chore | None = None
         self.current: tuple[Path, Step] | None = None
         self._scan_at_ns = self._look_at_ns = self._used_at_ns = 0
         self._used_s = 0.0
@@ -309,7 +297,7 @@ def finalize_pending(
     clock: Clock,
     say: LogLine,
     stop: threading.Event,
-    spawn: Callable[[Sequence[str]], Process] = Chore,
+    spawn: Callable[[Sequence[str]], Chore] = Chore,
 ) -> dict[str, Any]:
     """Run all due steps of the sessions below the config's root; see `steps`.
 

@@ -22,8 +22,10 @@ from recorder.common.files import PosixDisk
 from recorder.config.yaml_lines import read_yaml
 from recorder.recording.postprocessing.retention import is_unclaimed
 from recorder.recording.supervisor import process_table
+from recorder.session.checksums import CHECKSUMS as CHECKSUMS_FILE
 from recorder.session.embedded_report import read_summary
 from recorder.session.layout import (
+    ARCHIVES,
     CLEAN,
     LOCK,
     POSTPROCESSING,
@@ -39,8 +41,6 @@ RECOVER, TRUTH = process_table.RECOVER.name, process_table.TRUTH.name
 CHECKSUMS, REPORTED = process_table.CHECKSUMS.name, process_table.REPORT.name
 REPACKED = process_table.ROWS.name
 MOST_TRIES = 3
-_ARCHIVES = "_archives"
-_CHECKSUMS = "checksums.csv"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _PROCESSES = {spec.name: spec for spec in process_table.PROCESSES}
 
@@ -146,7 +146,7 @@ def find_due(session: Path, available: frozenset[str]) -> Due | None:
         wanted.append(Step(TRUTH))
     if is_unclaimed(session, values):  # it will be kept, or deleted with the ring
         return Due(tuple(step for step in wanted if step.name == RECOVER))
-    if not os.path.lexists(private(session, _CHECKSUMS)):
+    if not os.path.lexists(private(session, CHECKSUMS_FILE)):
         wanted.append(Step(CHECKSUMS))
     missing = [Step.packing({a: o}) for a, o in archives.items() if not is_packed(session, a)]
     wanted += missing
@@ -268,7 +268,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def is_packed(session: Path, archive: str) -> bool:
     """Return whether the archive is complete: it gets its name only then."""
-    folder = session / _ARCHIVES / archive
+    folder = session / ARCHIVES / archive
     try:
         return any(not path.name.startswith(".") for path in folder.iterdir())
     except OSError:

@@ -218,11 +218,11 @@ class Supervisor:
         for sensor in self.sensors.values():
             if sensor.given_up or sensor.changed:
                 self.restart(sensor)
-        return self._ask_with(Start(self._complete_plan(plan)))
+        return self._ask_with(Start(plan))
 
     def split(self, plan: SessionPlan) -> WriterRequest:
         """Ask the writer to continue in a new part; no sample is lost or repeated between parts."""
-        return self._ask_with(Split(self._complete_plan(plan), live=[], session=self.session))
+        return self._ask_with(Split(plan, live=[], session=self.session))
 
     def close(self, patience_s: float = COMMAND_S) -> WriterRequest:
         """Ask the writer to end the session once every driver has delivered its samples."""
@@ -370,11 +370,8 @@ class Supervisor:
             if isinstance(question.answer, Status):
                 self._on_status(question.answer)
 
-    def _complete_plan(self, plan: SessionPlan) -> SessionPlan:
-        plan.sensors = {name: sensor.header for name, sensor in self.sensors.items()}
-        return plan
-
     def _ask_with(self, command: Start | Split) -> WriterRequest:
+        command.plan.sensors = {name: sensor.header for name, sensor in self.sensors.items()}
         self._plan_question = self.ask(command)
         return self._plan_question
 

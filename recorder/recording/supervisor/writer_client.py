@@ -52,7 +52,6 @@ class WriterRequest:
     """A command to the writer.
 
     Attributes:
-        op: the command's name.
         asked_ns: CLOCK_MONOTONIC of the request.
         answer: the writer's reply; None before.
         error: why there is no reply; None if there is one, or it may still arrive.
@@ -68,10 +67,6 @@ class WriterRequest:
         self.error: RecorderError | None = None
         self.place = 0
         self.writer: object | None = None  # the writer that received it
-
-    @property
-    def op(self) -> str:
-        return self.command.op
 
     @property
     def done(self) -> bool:
@@ -147,7 +142,7 @@ class WriterClient:
             if question.writer is not writer and writer is not None:
                 self._send(question, writer, live)
             if not question.done and now_ns > question.deadline_ns:
-                question.error = StorageError(f"the writer does not answer ({question.op})")
+                question.error = StorageError(f"the writer does not answer ({question.command.op})")
             if question.done:
                 self._place(question)
                 del self._open[question.number]
@@ -171,7 +166,8 @@ class WriterClient:
 
     def _send(self, question: WriterRequest, writer: object, live: Callable[[], list[str]]) -> None:
         if question.writer is not None and isinstance(question.command, Start):
-            question.error = StorageError(f"the writer ended before it answered ({question.op})")
+            op = question.command.op
+            question.error = StorageError(f"the writer ended before it answered ({op})")
             return
         command = question.command
         if isinstance(command, Split | Stop):

@@ -88,11 +88,27 @@ class DriverRegistry:
         self._socket.send(peer, Message(Kind.WHO))
 
     def hello(self, peer: bytes) -> None:
-        """Send a driver its session and the next expected message."""
+        """Send a driver its session, each stream's next expected message, and its credit."""
         known, sessions = self.peers[peer], self._sessions
+        current = sessions.find(known)
+        positions = {}
+        for name in known.specs:
+            if current is None:
+                break
+            position = current.positions.get(name, Position())
+            epoch, appended = current.writer.appended.get(name, (0, 0))
+            received = appended if epoch == position.epoch else 0
+            positions[name] = (position.epoch, position.number, received)
         following = sessions.active if known.behind else None
-        left = None if sessions.previous is None else sessions.previous.writer.key
-        greeting = hello(known, sessions.find(known), following, left)
+        greeting = Hello(
+            session=None if current is None else announcement(known, current),
+            next=None if following is None else announcement(known, following),
+            # A driver may still hold samples for a session that another one continues.
+            crossing=None if sessions.previous is None else sessions.previous.writer.key,
+            positions=positions,
+            buffer_bytes=known.buffer_bytes,
+            window_bytes=known.window_bytes,
+        )
         self._socket.send(peer, greeting.message())
 
     def hello_all(self) -> None:
@@ -165,36 +181,6 @@ class DriverRegistry:
         if current is not None and current.finishing is not None and not crosses:
             known.finish_sent = True
             self._socket.send(peer, Finish(current.writer.key).message())
-
-
-def hello(
-    peer: Peer, current: ActiveSession | None, following: ActiveSession | None, left: str | None
-) -> Hello:
-    """Return the greeting of a driver: its session, each stream's next message, its credit.
-
-    Args:
-        peer: the driver.
-        current: the session of the driver; None if no session is open.
-        following: the session that the driver must cross to; None if it has crossed, or need not.
-        left: key of a session that another one continues and that is not yet closed; the driver may
-            still hold samples for it.
-    """
-    positions = {}
-    for name in peer.specs:
-        if current is None:
-            break
-        position = current.positions.get(name, Position())
-        epoch, appended = current.writer.appended.get(name, (0, 0))
-        received = appended if epoch == position.epoch else 0
-        positions[name] = (position.epoch, position.number, received)
-    return Hello(
-        session=None if current is None else announcement(peer, current),
-        next=None if following is None else announcement(peer, following),
-        crossing=left,
-        positions=positions,
-        buffer_bytes=peer.buffer_bytes,
-        window_bytes=peer.window_bytes,
-    )
 
 
 def announcement(peer: Peer, opened: ActiveSession) -> AnnouncedSession:
