@@ -47,12 +47,12 @@ def run(args: argparse.Namespace) -> int:
     from recorder.bus.control.addresses import check_socket
     from recorder.common.secret_masking import find_secret_keys, mask_passwords
     from recorder.recording.host.clocks import clock_state, summary
+    from recorder.recording.host.disk import file_system, measure, nearest
     from recorder.recording.preflight import (
         check_root,
         disk_findings,
-        examine_disk,
         examine_live,
-        machine_warnings,
+        receive_buffer_warning,
         ring_problem,
         sensor_findings,
     )
@@ -87,8 +87,9 @@ def run(args: argparse.Namespace) -> int:
         problems.append(Problem("session.root", root.problem, 1))
     if (swapped := ring_problem(config.ring, config.storage)) is not None:
         problems.append(Problem("ring.folder", swapped, 1))
-    disk = examine_disk(root)
-    slow, warnings = disk_findings(disk, config.storage, rate)
+    place, floor_bytes = config.session.root, config.storage.min_free_bytes
+    system, speed = file_system(place), None if root.problem else measure(nearest(place))
+    slow, warnings = disk_findings(system, speed, config.storage, rate)
     problems += [Problem("session.root", message, 1) for message in slow]
     if config.ring is not None:
         small, short = ring_findings(config.ring, config.triggers, rate)
@@ -99,10 +100,11 @@ def run(args: argparse.Namespace) -> int:
         problems += [
             Problem(key, text, 2) for key, text in find_trigger_faults(config.triggers, specs)
         ]
-    warnings += machine_warnings(config.sensors)
+    buffer = receive_buffer_warning({entry.scheme for entry in config.sensors})
+    warnings += [] if buffer is None else [buffer]
     warnings += [f"sensors.{r.sensor}: {text}" for r in results for text in r.warnings]
-    if (warning := check_socket(config.control.socket)) is not None:
-        warnings.append(warning)
+    socket = check_socket(config.control.socket)
+    warnings += [] if socket is None else [socket]
     if config.upload.url is not None and (keys := list(find_secret_keys(config.session.metadata))):
         warnings.append(
             f"session.metadata: {', '.join(keys)} looks like a secret: archives mask it, but "
@@ -124,6 +126,9 @@ def run(args: argparse.Namespace) -> int:
             for i, name in enumerate(config.record_format.streams)
             if name not in declared
         ]
+    left = None
+    if root.free_bytes is not None and rate > 0:
+        left = max(0.0, (root.free_bytes - floor_bytes) / rate)
     report: dict[str, Any] = {
         "config": config.path,
         "ok": not problems,
@@ -140,16 +145,16 @@ def run(args: argparse.Namespace) -> int:
         ],
         "bytes_per_second": rate,
         "root": {
-            "path": root.root,
+            "path": place,
             "exists": root.exists,
             "free_bytes": root.free_bytes,
-            "min_free_bytes": root.floor_bytes,
-            "seconds_left": _compute_seconds_left(root.free_bytes, root.floor_bytes, rate),
-            "file_system": getattr(disk.system, "kind", None),
-            "mount_point": getattr(disk.system, "mount_point", None),
-            "measured": disk.speed,
+            "min_free_bytes": floor_bytes,
+            "seconds_left": left,
+            "file_system": getattr(system, "kind", None),
+            "mount_point": getattr(system, "mount_point", None),
+            "measured": speed,
         },
-        "live": live and {"installed": live.missing is None, "port_free": live.taken is None},
+        "live": live and {"installed": live.installed, "port_free": live.port_free},
         "clocks": clocks | {"summary": summary(clocks)},
         "warnings": warnings,
         "problems": [
@@ -200,12 +205,6 @@ def _describe_stream(spec: Any) -> dict[str, Any]:
     ]
     packing = spec.settings.get("packing")
     return {key: getattr(spec, key) for key in keys} | {"channels": channels, "packing": packing}
-
-
-def _compute_seconds_left(free: int | None, floor: int, rate: float) -> float | None:
-    if free is None or rate <= 0:
-        return None
-    return max(0.0, (free - floor) / rate)
 
 
 def _format_text(report: dict[str, Any]) -> str:

@@ -456,16 +456,25 @@ def configured_steps(config: Config) -> list[ArchiveRequest]:
     Raises:
         ConfigError: an option is wrong, or a package is not installed.
     """
+    steps = []
+    for number, (request, problem) in enumerate(check_steps(config)):
+        if problem is not None:
+            raise config.error(f"finalize[{number}]", problem)
+        steps.append(request)
+    return steps
+
+
+def check_steps(config: Config) -> Iterator[tuple[ArchiveRequest, str | None]]:
+    """Yield the archives that a config names, each with the reason why it cannot be packed."""
     from recorder.archives.finalize import ArchiveRequest, prepare
 
-    steps = []
-    for number, step in enumerate(config.finalize):
+    for step in config.finalize:
+        request, problem = ArchiveRequest(step.archive, step.options), None
         try:
-            prepare([ArchiveRequest(step.archive, step.options)])
+            prepare([request])
         except UsageError as error:
-            raise config.error(f"finalize[{number}]", str(error)) from None
-        steps.append(ArchiveRequest(step.archive, step.options))
-    return steps
+            problem = str(error)
+        yield request, problem
 
 
 def finalize_session(

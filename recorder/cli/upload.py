@@ -171,12 +171,7 @@ def _format_text(done: Uploaded) -> str:
     lines = [f"{done.session}: {what}{', read back' if done.read_back else ''}"]
     lines.append(f"  {done.url}/{done.manifest}")
     if done.changed:
-        lines.append(
-            f"  note: new or changed since, and not in the upload: {_shorten(done.changed)}"
-        )
+        more = f" and {len(done.changed) - 5} more" if len(done.changed) > 5 else ""
+        changed = ", ".join(done.changed[:5]) + more
+        lines.append(f"  note: new or changed since, and not in the upload: {changed}")
     return "\n".join(lines)
-
-
-def _shorten(paths: tuple[str, ...]) -> str:
-    more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
-    return ", ".join(paths[:5]) + more

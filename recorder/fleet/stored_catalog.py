@@ -47,7 +47,9 @@ def catalog_store(store: Store, out: Path, identity: Identity | None = None) -> 
             sizes[name] = size
     rows, new = [], []
     for name in sorted(sizes):
-        stamp = _compute_stamp(sizes[name], archives[name], identity is not None)
+        opened = "" if identity is None else " opened"  # a decrypted row has more values
+        text = f"{sizes[name]} {' '.join(sorted(archives[name]))}{opened}"
+        stamp = hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
         row = known.get(f"{store.url}/{name}")
         if row is not None and row.stamp == stamp:
             rows.append(row)
@@ -59,12 +61,6 @@ def catalog_store(store: Store, out: Path, identity: Identity | None = None) -> 
     write_table(out, rows)
     gone = len(known.keys() - {row.location for row in rows})
     return Update(out, tuple(rows), len(new), len(rows) - len(new), gone)
-
-
-def _compute_stamp(size: int, archives: list[str], opened: bool) -> str:
-    """Return a digest of a manifest's size, its archives, and whether its row is decrypted."""
-    text = f"{size} {' '.join(sorted(archives))}{' opened' if opened else ''}"
-    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
 def _read_row(

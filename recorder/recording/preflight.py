@@ -10,7 +10,6 @@ import shutil
 import socket
 import stat
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,11 +28,9 @@ from recorder.config.settings import (
     is_loopback,
 )
 from recorder.recording.host.disk import (
-    MEASURED_S,
     DiskSpeed,
     FileSystem,
     file_system,
-    measure,
     nearest,
 )
 from recorder.recording.host.disk_encryption import find_unencrypted
@@ -56,17 +53,13 @@ class RootReport:
     """State of the folder in which sessions are created.
 
     Attributes:
-        root: the folder, absolute.
         exists: whether the folder exists; without a problem, a missing folder can be created.
         free_bytes: free space of its file system, for this user; None if unknown.
-        floor_bytes: ``storage.min_free_gb`` in bytes.
         problem: why nothing can be recorded there, one line; None if recording is possible.
     """
 
-    root: Path
     exists: bool
     free_bytes: int | None
-    floor_bytes: int
     problem: str | None = None
 
 
@@ -79,7 +72,7 @@ def check_root(root: Path, storage: StorageSettings) -> RootReport:
     exists, free = False, None
 
     def report(problem: str | None) -> RootReport:
-        return RootReport(root, exists, free, floor, problem)
+        return RootReport(exists, free, problem)
 
     try:
         exists = root.exists()
@@ -170,42 +163,23 @@ def ring_problem(ring: RingSettings | None, storage: StorageSettings) -> str | N
         return f"{ring.ram_folder} cannot be read: {error.strerror}"
 
 
-@dataclass(frozen=True, slots=True)
-class DiskReport:
-    """File system and write speed of the disk under a root.
-
-    Attributes:
-        system: the file system; None if it is unknown.
-        speed: the measured speed; None if nothing could be written.
-    """
-
-    system: FileSystem | None
-    speed: DiskSpeed | None
-
-
-def examine_disk(report: RootReport, seconds: float = MEASURED_S) -> DiskReport:
-    """Identify the file system of a root, and measure the disk unless the root has a problem."""
-    speed = measure(nearest(report.root), seconds) if report.problem is None else None
-    return DiskReport(file_system(report.root), speed)
-
-
 def disk_findings(
-    disk: DiskReport, storage: StorageSettings, rate: float
+    system: FileSystem | None, speed: DiskSpeed | None, storage: StorageSettings, rate: float
 ) -> tuple[list[str], list[str]]:
     """Return the problems and warnings of a disk, for a rig with `rate` bytes per second."""
     problems, warnings = [], []
-    if disk.system is not None and disk.system.warning is not None:
-        warnings.append(f"{disk.system.mount_point} is {disk.system.kind}, {disk.system.warning}")
-    if disk.speed is not None and rate > 0:
-        shown = f"the disk takes {disk.speed.bytes_per_second / 1e6:.0f} MB/s"
-        if disk.speed.bytes_per_second < rate:
+    if system is not None and system.warning is not None:
+        warnings.append(f"{system.mount_point} is {system.kind}, {system.warning}")
+    if speed is not None and rate > 0:
+        shown = f"the disk takes {speed.bytes_per_second / 1e6:.0f} MB/s"
+        if speed.bytes_per_second < rate:
             problems.append(f"{shown}, the sensors give {rate / 1e6:.0f}")
-        elif disk.speed.bytes_per_second < _HEADROOM * rate:
+        elif speed.bytes_per_second < _HEADROOM * rate:
             warnings.append(f"{shown}, less than twice what the sensors give ({rate / 1e6:.0f})")
-        waiting = rate * (disk.speed.sync_p99_s + 2 * storage.sync_interval_ms / 1e3)
+        waiting = rate * (speed.sync_p99_s + 2 * storage.sync_interval_ms / 1e3)
         if waiting > storage.buffer_bytes:
             warnings.append(
-                f"syncs take up to {disk.speed.sync_p99_s:.2f} s: {waiting / 1e6:.0f} MB would "
+                f"syncs take up to {speed.sync_p99_s:.2f} s: {waiting / 1e6:.0f} MB would "
                 f"wait, storage.buffer_mb is {storage.buffer_mb:g}"
             )
     return problems, warnings
@@ -224,12 +198,6 @@ def sensor_findings(entry: SensorEntry, streams: tuple[StreamSpec, ...]) -> list
     return found
 
 
-def machine_warnings(sensors: Sequence[SensorEntry]) -> list[str]:
-    """Return warnings about settings of the machine that may lose samples."""
-    warning = receive_buffer_warning({entry.scheme for entry in sensors})
-    return [] if warning is None else [warning]
-
-
 def extra_problem() -> str | None:
     """Return which modules of the extra ``live`` are missing; None if all are installed."""
     missing = [name for name in LIVE_MODULES if importlib.util.find_spec(name) is None]
@@ -243,34 +211,26 @@ class LiveReport:
     """State of the extra, the port and the certificate of the live process.
 
     Attributes:
-        missing: which modules of the extra are missing; None if all are installed.
-        taken: why the live process cannot listen; None if it can.
+        installed: whether all modules of the extra are installed.
+        port_free: whether the live process can listen.
         certificate: why the TLS files cannot be loaded; None if they can, or none are configured.
-        unencrypted: whether the token crosses the network unencrypted.
+        warnings: conditions that keep viewers out or are unsafe; none affects the recording.
     """
 
-    missing: str | None
-    taken: str | None
+    installed: bool
+    port_free: bool
     certificate: str | None
-    unencrypted: bool
-
-    @property
-    def warnings(self) -> list[str]:
-        """Conditions that keep viewers out or are unsafe; they do not affect the recording."""
-        found = []
-        if self.missing is not None:
-            found.append(f"live: {self.missing}")
-        if self.taken is not None:
-            found.append(f"live.port: {self.taken}")
-        if self.unencrypted:
-            found.append("live.bind: without live.certificate the token is not encrypted")
-        return found
+    warnings: list[str]
 
 
 def examine_live(live: LiveSettings) -> LiveReport:
     """Check the extra, the port and the certificate of the live process."""
-    unencrypted = live.certificate is None and not is_loopback(live.bind)
-    return LiveReport(extra_problem(), _port_problem(live), _certificate_problem(live), unencrypted)
+    missing, taken = extra_problem(), _port_problem(live)
+    warnings = [] if missing is None else [f"live: {missing}"]
+    warnings += [] if taken is None else [f"live.port: {taken}"]
+    if live.certificate is None and not is_loopback(live.bind):
+        warnings.append("live.bind: without live.certificate the token is not encrypted")
+    return LiveReport(missing is None, taken is None, _certificate_problem(live), warnings)
 
 
 def _port_problem(live: LiveSettings) -> str | None:

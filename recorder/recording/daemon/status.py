@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -172,11 +173,10 @@ def _faults(snapshot: Snapshot, supervisor: Supervisor) -> list[dict[str, str]]:
 
 def _session(snapshot: Snapshot, supervisor: Supervisor, path: str) -> dict[str, Any]:
     streams = supervisor.streams
-    lost: dict[str, int] = {}
+    lost: Counter[str] = Counter()
     incomplete: dict[str, dict[str, int]] = {}
     for stream in streams.values():
-        for cause, count in (stream.get("lost") or {}).items():
-            lost[cause] = lost.get(cause, 0) + count
+        lost.update(stream.get("lost") or {})
         for cause, counts in (stream.get("incomplete") or {}).items():
             known = incomplete.setdefault(cause, dict.fromkeys(counts, 0))
             incomplete[cause] = {key: known[key] + count for key, count in counts.items()}
@@ -187,7 +187,7 @@ def _session(snapshot: Snapshot, supervisor: Supervisor, path: str) -> dict[str,
         "offset_ns": supervisor.offset_ns,
         "elapsed_s": _since(snapshot.now_ns, snapshot.session_since_ns),
         "bytes": sum(stream.get("bytes") or 0 for stream in streams.values()),
-        "lost": lost,
+        "lost": dict(lost),
         "unknown_losses": sum(s.get("unknown_losses") or 0 for s in streams.values()),
         "incomplete": incomplete,
         "outages": sorted(supervisor.outages()),

@@ -152,8 +152,9 @@ def find_due(session: Path, available: frozenset[str]) -> Due | None:
     wanted += missing
     if report and (missing or not _is_reported(session)):  # the report shows the archives
         wanted.append(Step(REPORTED))
-    if _has_stored_rows(values):
-        wanted.append(Step(REPACKED))
+    streams = _mapping(values.get("streams")).values()
+    if any(_mapping(_mapping(spec).get("settings")).get(STORED) for spec in streams):
+        wanted.append(Step(REPACKED))  # compresses the rows
     failed = {name: why for name, why in failed.items() if not is_packed(session, name)}
     due = []
     for step in wanted:
@@ -273,12 +274,6 @@ def is_packed(session: Path, archive: str) -> bool:
         return any(not path.name.startswith(".") for path in folder.iterdir())
     except OSError:
         return False
-
-
-def _has_stored_rows(values: Mapping[str, Any]) -> bool:
-    """Return whether channels were stored uncompressed, for compression after the recording."""
-    streams = _mapping(values.get("streams")).values()
-    return any(_mapping(_mapping(spec).get("settings")).get(STORED) for spec in streams)
 
 
 def _is_reported(session: Path) -> bool:

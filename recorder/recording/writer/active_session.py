@@ -384,11 +384,6 @@ class ActiveSession:
         """The error that ends the session; None without an error."""
         return self.failures[0] if self.failures else None
 
-    @property
-    def must_be_sealed(self) -> bool:
-        """Whether the session has failed, and no thread is closing it."""
-        return bool(self.failures) and (self.closed or self.closer is None)
-
     def begin_close(self) -> None:
         """Close the session in a new thread; `closed` is set at the end."""
         self.closer = threading.Thread(target=self._close, args=(), name="close")

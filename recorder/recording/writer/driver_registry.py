@@ -134,11 +134,6 @@ class DriverRegistry:
             current.reset_credit(known)
             self._socket.send(peer, acknowledgement(known, current).message())
 
-    def acknowledge_all(self) -> None:
-        """Acknowledge the durable messages of all drivers."""
-        for peer in self.peers:
-            self.acknowledge(peer)
-
     def acknowledge_due(self) -> None:
         """Acknowledge all drivers after a commit, else those that used much of their window."""
         due: set[bytes] = set()

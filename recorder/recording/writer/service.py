@@ -154,7 +154,7 @@ class WriterService:
     def _end_what_must(self) -> None:
         """Seal failed sessions; end the open session if its disk is full."""
         for current in self._sessions:
-            if current.must_be_sealed:
+            if current.failures and (current.closed or current.closer is None):
                 self._seal(current)
         active = self._sessions.active
         if active is not None and active.full and active.finishing is None:
@@ -341,7 +341,8 @@ class WriterService:
         """Close a session once its drivers have ended it; never wait for the disk."""
         now_ns = self._clock.monotonic_ns()
         if current.closed and current.failure is None:
-            self._drivers.acknowledge_all()
+            for peer in self._peers:
+                self._drivers.acknowledge(peer)
             self._over(current)
         elif current.closer is None and current.is_over(self._peers.values(), now_ns):
             current.begin_close()

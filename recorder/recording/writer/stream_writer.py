@@ -76,8 +76,9 @@ class SessionStreams:
         if (progress := self.progress.get(stream)) is not None:
             self.release(progress)
             self._log.lose_interval(progress, now_ns)
-        else:
-            self._log.lose_absent(stream, self._restored.positions[stream])
+        else:  # a stream without a sample, whose driver has not returned
+            position = self._restored.positions[stream]
+            self._log.event(self._log.absent_loss(stream, position, "driver"))
 
     def lose_absent_sensors(self, end_ns: int | None) -> None:
         """Log the loss of sensors without a stream up to `end_ns`, epoch ns; None: now."""
