@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from recorder.cli.output import (
     human_seconds,
     note,
 )
-from recorder.common.errors import ConfigError, StorageError, UsageError
+from recorder.common.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
     from recorder.config.loading import Config
@@ -68,38 +69,32 @@ def run(args: argparse.Namespace) -> int:
     config = load(args.config)
     results = check_sources(config.sensors)
     root = check_root(config.session.root, config.storage)
-    problems = [
-        Problem(f"sensors.{r.sensor}.source", r.problem, r.exit_code)
-        for r in results
-        if r.problem is not None
-    ]
-    problems += [
-        Problem(f"sensors.{sensor}", message, ConfigError.exit_code)
-        for sensor, message in (*find_stream_clashes(results), *find_port_clashes(results))
-    ]
-    problems += [
-        Problem(f"sensors.{entry.name}.{key}", message, 1)
-        for entry, result in zip(config.sensors, results, strict=True)
-        for key, message in sensor_findings(entry, result.streams)
-    ]
+    problems: list[Problem] = []
+
+    def add(exit_code: int, found: Iterable[tuple[str, str | None]]) -> None:
+        problems.extend(Problem(key, text, exit_code) for key, text in found if text is not None)
+
+    for result in results:
+        add(result.exit_code, [(f"sensors.{result.sensor}.source", result.problem)])
+    for sensor, text in (*find_stream_clashes(results), *find_port_clashes(results)):
+        add(2, [(f"sensors.{sensor}", text)])
+    for entry, result in zip(config.sensors, results, strict=True):
+        for key, text in sensor_findings(entry, result.streams):
+            add(1, [(f"sensors.{entry.name}.{key}", text)])
+    specs = {spec.name: spec for result in results for spec in result.streams}
     rate = sum(spec.bytes_per_second for r in results for spec in r.streams)
-    if root.problem is not None:
-        problems.append(Problem("session.root", root.problem, 1))
-    if (swapped := ring_problem(config.ring, config.storage)) is not None:
-        problems.append(Problem("ring.folder", swapped, 1))
+    swapped = ring_problem(config.ring, config.storage)
+    add(1, [("session.root", root.problem), ("ring.folder", swapped)])
     place, floor_bytes = config.session.root, config.storage.min_free_bytes
     system, speed = file_system(place), None if root.problem else measure(nearest(place))
     slow, warnings = disk_findings(system, speed, config.storage, rate)
-    problems += [Problem("session.root", message, 1) for message in slow]
+    add(1, (("session.root", text) for text in slow))
     if config.ring is not None:
         small, short = ring_findings(config.ring, config.triggers, rate)
-        problems += [Problem(key, message, 2) for key, message in small]
+        add(2, small)
         warnings += short
-    if all(result.problem is None for result in results):
-        specs = {spec.name: spec for result in results for spec in result.streams}
-        problems += [
-            Problem(key, text, 2) for key, text in find_trigger_faults(config.triggers, specs)
-        ]
+    if opened := all(result.problem is None for result in results):
+        add(2, find_trigger_faults(config.triggers, specs))
     buffer = receive_buffer_warning({entry.scheme for entry in config.sensors})
     warnings += [] if buffer is None else [buffer]
     warnings += [f"sensors.{r.sensor}: {text}" for r in results for text in r.warnings]
@@ -110,22 +105,17 @@ def run(args: argparse.Namespace) -> int:
             f"session.metadata: {', '.join(keys)} looks like a secret: archives mask it, but "
             "`recorder upload` brings a session's files as they were recorded, with it; remove it"
         )
-    problems += _check_keys(config)
+    add(2, [_check_keys(config)])
     live = None if config.live is None else examine_live(config.live)
     if live is not None:
         warnings += live.warnings
-        if live.certificate is not None:
-            problems.append(Problem("live.certificate", live.certificate, 2))
+        add(2, [("live.certificate", live.certificate)])
     clocks = clock_state()
     if clocks["kernel"] is not None and not clocks["kernel"]["synchronized"]:
         warnings.append("the clock is not synchronized: the times in ts have its error")
-    declared = {spec.name for r in results for spec in r.streams}
-    if all(r.problem is None for r in results):
-        problems += [
-            Problem(f"record_format.streams[{i}]", f"no sensor gives a stream {name!r}", 2)
-            for i, name in enumerate(config.record_format.streams)
-            if name not in declared
-        ]
+    for i, name in enumerate(config.record_format.streams if opened else ()):
+        if name not in specs:
+            add(2, [(f"record_format.streams[{i}]", f"no sensor gives a stream {name!r}")])
     left = None
     if root.free_bytes is not None and rate > 0:
         left = max(0.0, (root.free_bytes - floor_bytes) / rate)
@@ -168,8 +158,8 @@ def run(args: argparse.Namespace) -> int:
     return max((p.exit_code for p in problems), default=0)
 
 
-def _check_keys(config: Config) -> list[Problem]:
-    """Check the keys that the config names: for uploads, custody, and TCP."""
+def _check_keys(config: Config) -> tuple[str, str | None]:
+    """Return the first problem of the keys for uploads, custody and TCP: its place and text."""
     from recorder.bus.control.keys import check_keys
 
     if config.upload.recipients:
@@ -178,23 +168,23 @@ def _check_keys(config: Config) -> list[Problem]:
         try:
             Recipients(config.upload.recipients)
         except UsageError as error:
-            return [Problem("upload.recipients", str(error), 2)]
+            return "upload.recipients", str(error)
     if config.custody.key is not None:
         from recorder.integrity.vehicle_key import VehicleKey
 
         try:
             VehicleKey(config.custody.key).last_signature()
         except (UsageError, StorageError) as error:
-            return [Problem("custody.key", str(error), 2)]
+            return "custody.key", str(error)
     if config.control.tcp is None:
-        return []
+        return "", None
     if config.control.curve_keys is None:
-        return [Problem("control.tcp", "needs control.curve_keys", 2)]
+        return "control.tcp", "needs control.curve_keys"
     try:
         check_keys(config.control.curve_keys)
     except UsageError as error:
-        return [Problem("control.curve_keys", str(error), 2)]
-    return []
+        return "control.curve_keys", str(error)
+    return "", None
 
 
 def _describe_stream(spec: Any) -> dict[str, Any]:

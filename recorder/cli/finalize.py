@@ -295,6 +295,12 @@ def _read_name(path: Path) -> str:
         return path.resolve().name
 
 
+def _get_options(args: argparse.Namespace, part: Part, show: Any) -> dict[str, Any]:
+    """Return the arguments that `finalize` and `collect` share."""
+    how = {"calibration": args.calibration, "redact": args.redact}
+    return how | {"part": part, "progress": show}
+
+
 def _pack_apart(
     args: argparse.Namespace,
     part: Part,
@@ -320,18 +326,10 @@ def _pack_apart(
     for path in args.sessions:
         try:
             with _bar(path, len(steps) + bool(args.redact)) as show:
-                for result in finalize(
-                    path,
-                    steps,
-                    out=args.out,
-                    datasets=args.out is not None,
-                    calibration=args.calibration,
-                    part=part,
-                    redact=args.redact,
-                    progress=show,
-                    failed=None if only else report_failure,
-                ):
-                    results.append(result)
+                how = _get_options(args, part, show)
+                how |= {"out": args.out, "datasets": args.out is not None}
+                how["failed"] = None if only else report_failure
+                results.extend(finalize(path, steps, **how))
         except UsageError:
             raise
         except RecorderError as error:
@@ -361,17 +359,8 @@ def _pack_together(
         return
     try:
         with _bar(args.out, len(steps) + bool(args.redact)) as show:
-            for result in collect(
-                paths,
-                steps,
-                args.out,
-                calibration=args.calibration,
-                part=part,
-                redact=args.redact,
-                progress=show,
-                refused=refused if len(paths) > 1 else None,
-            ):
-                results.append(result)
+            how = _get_options(args, part, show) | {"refused": refused if len(paths) > 1 else None}
+            results.extend(collect(paths, steps, args.out, **how))
     except UsageError:
         raise
     except RecorderError as error:

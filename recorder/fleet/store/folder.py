@@ -18,12 +18,11 @@ from recorder.fleet.store.base import (
     PART_BYTES,
     Pace,
     Source,
+    Store,
     StoredObject,
     UploadRecord,
     check_key,
-    check_same,
     disk_errors,
-    read_small,
     send_parts,
 )
 
@@ -31,7 +30,7 @@ _CHUNK: Final = 1 << 20
 _UNFINISHED: Final = ".unfinished-"
 
 
-class FolderStore:
+class FolderStore(Store):
     """Store in a folder, whose files are the objects.
 
     A file gets its name when its bytes are on the disk; until then it is hidden.
@@ -60,9 +59,6 @@ class FolderStore:
                 with disk_errors(path):
                     yield StoredObject(key, path.stat().st_size)
 
-    def read(self, key: str) -> bytes:
-        return read_small(self, key)
-
     def chunks(self, key: str) -> Generator[bytes, None, None]:
         path = self._path(key)
         if path.exists() and not path.is_file():  # a pipe would be read forever
@@ -86,7 +82,7 @@ class FolderStore:
                 hidden.unlink(missing_ok=True)
             PosixDisk().sync_folder(path.parent)
         if not made:
-            check_same(self, key, path, len(data), hashlib.sha256(data).hexdigest())
+            self.check_same(key, path, len(data), hashlib.sha256(data).hexdigest())
 
     def upload_new(
         self, key: str, source: Path, *, record: Path | None = None, pace: Pace | None = None
@@ -98,7 +94,7 @@ class FolderStore:
             else:
                 digest = given.read_all()
             if not made:
-                check_same(self, key, path, given.size, digest)
+                self.check_same(key, path, given.size, digest)
         if record is not None:
             record.unlink(missing_ok=True)
         return digest

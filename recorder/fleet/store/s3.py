@@ -29,14 +29,13 @@ from recorder.fleet.store.base import (
     PART_BYTES,
     Pace,
     Source,
+    Store,
     StoredObject,
     StoreUnreachableError,
     UploadedPart,
     UploadRecord,
     check_key,
-    check_same,
     disk_errors,
-    read_small,
     send_parts,
 )
 from recorder.fleet.store.s3_errors import (
@@ -73,7 +72,7 @@ MOST_PAGES = 10_000
 _BREAKS: Final = 5  # of a link, one after the other, without a byte between them
 
 
-class S3Store:
+class S3Store(Store):
     """Objects of a bucket whose keys begin with a prefix.
 
     Args:
@@ -163,9 +162,6 @@ class S3Store:
                 )
             yield page
 
-    def read(self, key: str) -> bytes:
-        return read_small(self, key)
-
     def chunks(self, key: str) -> Generator[bytes, None, None]:
         with self._errors(key, _MISSING) as found:
             yield from self._chunks(key)
@@ -205,7 +201,7 @@ class S3Store:
     def put_new(self, key: str, data: bytes) -> None:
         if not self._put(key, data):
             digest = hashlib.sha256(data).hexdigest()
-            check_same(self, key, self._name(key), len(data), digest)
+            self.check_same(key, self._name(key), len(data), digest)
 
     def _put(self, key: str, data: bytes) -> bool:
         with self._errors(key, _EXISTS) as found:
@@ -232,7 +228,7 @@ class S3Store:
             else:
                 made, digest = self._upload_parts(key, given, record, pace)
             if not made:
-                check_same(self, key, self._name(key), given.size, digest)
+                self.check_same(key, self._name(key), given.size, digest)
         if record is not None:
             record.unlink(missing_ok=True)
         return digest

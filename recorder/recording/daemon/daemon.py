@@ -23,6 +23,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -532,18 +533,10 @@ class Daemon:
             text = "retention: the clock is not synchronized; no session is deleted for its age"
             self._say(text, WARNING)
         self._undated = not dated
-        arguments = (
-            self.config.session.root,
-            retention,
-            self.clock.realtime_ns() if dated else None,
-            machine.session,
-            self._is_needed,
-            self._say,
-        )
-        ring = {"ring": self.config.ring is not None}
-        sweeper = threading.Thread(
-            target=sweep, args=arguments, kwargs=ring, name="sweep", daemon=True
-        )
+        today_ns = self.clock.realtime_ns() if dated else None
+        work = partial(sweep, self.config.session.root, retention, today_ns, machine.session)
+        finish = partial(work, self._is_needed, self._say, ring=self.config.ring is not None)
+        sweeper = threading.Thread(target=finish, name="sweep", daemon=True)
         start_thread(sweeper)
         self._sweeper = sweeper
 
