@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recorder.cli.download import add_identity, read_identity
-from recorder.cli.output import add_format, emit, human_bytes, note
+from recorder.cli.output import add_format, emit, note
 from recorder.common.errors import UsageError
+from recorder.common.text_format import human_bytes
 
 if TYPE_CHECKING:
     from recorder.fleet.catalog.catalog import Update

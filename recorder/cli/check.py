@@ -12,17 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.output import (
-    add_format,
-    clean,
-    emit,
-    format_table,
-    human_bytes,
-    human_rate,
-    human_seconds,
-    note,
-)
+from recorder.cli.output import add_format, emit, format_table, note
 from recorder.common.errors import StorageError, UsageError
+from recorder.common.text_format import clean, human_bytes, human_rate, human_seconds
 
 if TYPE_CHECKING:
     from recorder.config.loading import Config

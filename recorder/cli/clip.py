@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recorder.cli.finalize import add_interval, parse_interval, parse_names
-from recorder.cli.output import add_format, emit, end_on_sigterm, human_bytes, note, share_progress
+from recorder.cli.output import add_format, emit, end_on_sigterm, note, share_progress
 from recorder.common.errors import RecorderError, UsageError
+from recorder.common.text_format import human_bytes
 
 if TYPE_CHECKING:
     from recorder.recording.clip.writing import Clip

@@ -14,17 +14,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.output import (
-    Screen,
-    add_format,
-    clean,
-    emit,
-    format_table,
-    human_bytes,
-    human_rate,
-    human_seconds,
-)
+from recorder.cli.output import Screen, add_format, emit, format_table
 from recorder.common.errors import StorageError, UsageError
+from recorder.common.text_format import clean, human_bytes, human_rate, human_seconds
 
 if TYPE_CHECKING:
     from recorder.bus.control.client import Client, Reply

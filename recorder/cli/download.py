@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.output import add_format, emit, end_on_sigterm, human_bytes, progress
+from recorder.cli.output import add_format, emit, end_on_sigterm, progress
 from recorder.common.errors import UsageError
+from recorder.common.text_format import human_bytes
 
 if TYPE_CHECKING:
     from recorder.fleet.encryption import Identity

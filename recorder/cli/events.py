@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from recorder.cli.info import format_shortfall, format_window
 from recorder.cli.list_command import parse_since
-from recorder.cli.output import add_format, emit, format_table, human_time, note
+from recorder.cli.output import add_format, emit, format_table, note
 from recorder.common.errors import UsageError
+from recorder.common.text_format import human_time
 
 if TYPE_CHECKING:
     from recorder.recording.triggers.evaluation import Fired

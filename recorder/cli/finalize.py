@@ -19,13 +19,12 @@ from recorder.cli.output import (
     emit,
     end_on_sigterm,
     handle_signals,
-    human_bytes,
-    human_seconds,
     note,
     share_progress,
 )
 from recorder.cli.post_session import complete_session
 from recorder.common.errors import RecorderError, UsageError
+from recorder.common.text_format import human_bytes, human_seconds
 
 if TYPE_CHECKING:
     from recorder.archives.finalize import ArchiveRequest, Finalized, Redact

@@ -7,16 +7,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.output import (
-    emit,
-    human_bytes,
-    human_seconds,
-    note,
-    plain,
-    prefix_error,
-    progress,
-)
+from recorder.cli.output import emit, note, plain, prefix_error, progress
 from recorder.common.errors import RecorderError, UsageError
+from recorder.common.text_format import human_bytes, human_seconds
 
 if TYPE_CHECKING:
     from recorder.archives.finalize import ArchiveRequest

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from recorder.cli.control import format_streams
 from recorder.cli.info import format_verdict
-from recorder.cli.output import add_format, clean, emit, handle_signals, note, progress
+from recorder.cli.output import add_format, emit, handle_signals, note, progress
 from recorder.common.errors import (
     ConfigFaultsError,
     FormatError,
@@ -25,6 +25,7 @@ from recorder.common.errors import (
     StorageError,
     UsageError,
 )
+from recorder.common.text_format import clean
 
 if TYPE_CHECKING:
     from recorder.config.loading import Config

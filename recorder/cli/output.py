@@ -30,12 +30,7 @@ from signal import SIGINT, SIGTERM
 from typing import Any, Protocol, TextIO, TypeVar
 
 from recorder.common.secret_masking import mask_passwords
-from recorder.common.text_format import clean as clean
-from recorder.common.text_format import human_bytes as human_bytes
-from recorder.common.text_format import human_rate as human_rate
-from recorder.common.text_format import human_seconds as human_seconds
-from recorder.common.text_format import human_time as human_time
-from recorder.common.text_format import is_active
+from recorder.common.text_format import clean, is_active
 
 T = TypeVar("T")
 

@@ -7,9 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.output import add_format, emit, format_table, human_bytes, note
+from recorder.cli.output import add_format, emit, format_table, note
 from recorder.cli.post_session import write_missing_labels
 from recorder.common.errors import RecorderError, SessionError
+from recorder.common.text_format import human_bytes
 
 if TYPE_CHECKING:
     from recorder.recording.writer.recovery import RecoveryReport

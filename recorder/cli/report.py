@@ -11,16 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.output import (
-    add_format,
-    emit,
-    end_on_sigterm,
-    human_bytes,
-    human_seconds,
-    note,
-    share_progress,
-)
+from recorder.cli.output import add_format, emit, end_on_sigterm, note, share_progress
 from recorder.common.errors import RecorderError, SessionError, StorageError, UsageError
+from recorder.common.text_format import human_bytes, human_seconds
 
 if TYPE_CHECKING:
     from recorder.viewers.report.index_rows import Row

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from recorder.cli.control import format_streams
 from recorder.cli.info import format_incidents, format_verdict
-from recorder.cli.output import add_format, clean, defer_interrupt, emit, handle_signals, note
+from recorder.cli.output import add_format, defer_interrupt, emit, handle_signals, note
 from recorder.cli.post_session import Completion, write_missing_labels
 from recorder.common.errors import RecorderError, StorageError, UsageError
+from recorder.common.text_format import clean
 
 if TYPE_CHECKING:
     from recorder.config.loading import Config

@@ -7,17 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.output import (
-    add_format,
-    emit,
-    end_on_sigterm,
-    human_bytes,
-    human_seconds,
-    note,
-    prefix_error,
-    progress,
-)
+from recorder.cli.output import add_format, emit, end_on_sigterm, note, prefix_error, progress
 from recorder.common.errors import RecorderError, SessionError, UsageError
+from recorder.common.text_format import human_bytes, human_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable

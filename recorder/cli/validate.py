@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recorder.cli.output import add_format, clean, emit, share_progress
+from recorder.cli.output import add_format, emit, share_progress
 from recorder.common.errors import SessionError
+from recorder.common.text_format import clean
 
 if TYPE_CHECKING:
     from recorder.archives.validation import ArchiveReport

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recorder.cli.download import add_identity, read_identity
-from recorder.cli.output import add_format, clean, emit, progress
+from recorder.cli.output import add_format, emit, progress
 from recorder.common.errors import UsageError
+from recorder.common.text_format import clean
 
 if TYPE_CHECKING:
     from recorder.integrity.proof import Proof

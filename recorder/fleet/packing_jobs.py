@@ -44,24 +44,15 @@ from recorder.fleet.store.manifest import (
 from recorder.fleet.uploading import list_files
 from recorder.perception.calibration import read_calibration
 from recorder.perception.redaction.pictures import describe
+from recorder.session import layout
 from recorder.session.discovery import find_sessions_below
-from recorder.session.layout import (
-    ARCHIVES,
-    CLEAN,
-    EVENTS,
-    JOURNAL,
-    PRIVATE,
-    RECOVERED,
-    REPORT,
-    SESSION_JSON,
-)
 from recorder.session.reader import Session
 
 _READERS: Final = 16  # manifests that are read at a time
-_JOURNAL: Final = f"{PRIVATE}/{JOURNAL}"
+_JOURNAL: Final = f"{layout.PRIVATE}/{layout.JOURNAL}"
 # The journal has digests of all data.
 _TELLING: Final = (
-    *(_JOURNAL, f"{PRIVATE}/{SESSION_JSON}", f"{PRIVATE}/{EVENTS}"),
+    *(_JOURNAL, f"{layout.PRIVATE}/{layout.SESSION_JSON}", f"{layout.PRIVATE}/{layout.EVENTS}"),
     *("config.yaml", "calibration.yaml"),
 )
 
@@ -242,7 +233,7 @@ def find_conflict(job: Job, store: Store) -> str | None:
 
 def is_input(path: str) -> bool:
     """Check that packing reads a file of a session."""
-    return path.partition("/")[0] != ARCHIVES and path != REPORT
+    return path.partition("/")[0] != layout.ARCHIVES and path != layout.REPORT
 
 
 def _hash_inputs(entries: Iterable[Entry]) -> str:
@@ -296,7 +287,7 @@ def _find_local(folder: str, refused: dict[str, str]) -> Iterator[_Found]:
 def _read_folder(path: Path) -> _Found:
     with Session(path) as session:
         name, state = session.name, session.state
-    if state not in (CLEAN, RECOVERED):
+    if state not in (layout.CLEAN, layout.RECOVERED):
         raise SessionError(f"was not closed; run `recorder recover {path}` first")
     paths = [file for file in list_files(path) if is_input(file)]
     telling = [file for file in paths if file in _TELLING] if _JOURNAL in paths else paths

@@ -40,17 +40,7 @@ from recorder.fleet.store.base import (
     same_content,
 )
 from recorder.fleet.store.manifest import ENCRYPTED, VERSION, Entry, Manifest, session_manifest
-from recorder.session.layout import (
-    ARCHIVES,
-    CLEAN,
-    KEEP,
-    LOCK,
-    PRIVATE,
-    RECOVERED,
-    REPORT,
-    private,
-    read_session_json,
-)
+from recorder.session import layout
 from recorder.session.lock import hold_session
 from recorder.session.reader import Session
 from recorder.session.upload_record import (
@@ -68,7 +58,7 @@ from recorder.session.validation_report import ERROR
 Progress = Callable[[int], None]
 """Callback that receives the size of each file that is in the store now, in bytes."""
 
-_LOCAL: Final = (LOCK, UPLOADED, PARTS)  # of `_recorder`: of use here only
+_LOCAL: Final = (layout.LOCK, UPLOADED, PARTS)  # of `_recorder`: of use here only
 _UNFINISHED: Final = re.compile(r"\..*\.part|.*\.tmp")  # of the finalizer, and of a disk's files
 _METADATA: Final = (".yaml", ".json", ".jsonl", ".csv")
 
@@ -142,7 +132,7 @@ def _walk(folder: Path, prefix: str) -> Iterator[str]:
             path = prefix + entry.name
             if _UNFINISHED.fullmatch(entry.name):
                 continue
-            if prefix == f"{PRIVATE}/" and entry.name in _LOCAL:
+            if prefix == f"{layout.PRIVATE}/" and entry.name in _LOCAL:
                 continue
             if entry.is_dir(follow_symlinks=False):
                 yield from _walk(folder / entry.name, f"{path}/")
@@ -152,11 +142,11 @@ def _walk(folder: Path, prefix: str) -> Iterator[str]:
 
 def _rank(path: str) -> int:
     top = path.partition("/")[0]
-    if top == ARCHIVES:
+    if top == layout.ARCHIVES:
         return 3
-    if top == PRIVATE or path.endswith(_METADATA):
+    if top == layout.PRIVATE or path.endswith(_METADATA):
         return 0
-    return 1 if path == REPORT else 2
+    return 1 if path == layout.REPORT else 2
 
 
 def sort_by_urgency(sessions: Iterable[Path]) -> list[Path]:
@@ -164,10 +154,10 @@ def sort_by_urgency(sessions: Iterable[Path]) -> list[Path]:
 
     def rank(session: Path) -> tuple[bool, str]:
         try:
-            is_clip = "origin" in read_session_json(session)
+            is_clip = "origin" in layout.read_session_json(session)
         except SessionError:
             is_clip = False
-        return not (is_clip or private(session, KEEP).exists()), str(session)
+        return not (is_clip or layout.private(session, layout.KEEP).exists()), str(session)
 
     return sorted(sessions, key=rank)
 
@@ -238,10 +228,11 @@ def upload_session(
             stamp = ""
         write_uploaded(session, UploadedTo(store.url, digest, read_back, stamp))
         forget(session, store)
-        for record in private(session, PARTS).glob("*"):
+        for record in layout.private(session, PARTS).glob("*"):
             store.abandon(record)  # of a file that is no longer there
         with suppress(OSError):
-            private(session, PARTS).rmdir()  # unless an upload into another store is under way
+            # Unless an upload into another store is under way.
+            layout.private(session, PARTS).rmdir()
     seconds = time.monotonic() - started
     return Uploaded(
         *(session, store.url, key, len(manifest.files), manifest.size, sent),
@@ -270,7 +261,7 @@ def _check(session: Path) -> str:
     """Check that a session can be uploaded; return its name."""
     with Session(session) as opened:
         state, name = opened.state, opened.name
-    if state not in (CLEAN, RECOVERED):
+    if state not in (layout.CLEAN, layout.RECOVERED):
         raise SessionError(
             f"{session}: was not closed; run `recorder recover {session}` before it is uploaded"
         )
@@ -283,7 +274,7 @@ def _check_soundness(session: Path) -> None:
     All counts, stamps and lengths are checked; some payloads are checked.
     """
     with Session(session) as opened:
-        parts = (PRIVATE, *opened.streams)
+        parts = (layout.PRIVATE, *opened.streams)
     for part in parts:
         for link in (session / part, *(session / part).rglob("*")):
             if link.is_symlink():
@@ -347,7 +338,7 @@ def _upload_plain(session: Path, name: str, path: str, store: Store, pace: Pace)
     """Upload a file without encryption."""
     source = session / path
     digest = hashlib.sha256(f"{store.url} {path}".encode()).hexdigest()[:24]
-    record = private(session, PARTS) / digest
+    record = layout.private(session, PARTS) / digest
     with disk_errors(source):
         size = source.stat().st_size
     try:
@@ -378,7 +369,7 @@ def _find_changes(session: Path, manifest: Manifest, store: Store) -> tuple[str,
     for entry in manifest.files:
         if entry.path in here and _matches(session / entry.path, entry):
             continue
-        if _rank(entry.path) == 2 or entry.path == f"{PRIVATE}/session.json":
+        if _rank(entry.path) == 2 or entry.path == f"{layout.PRIVATE}/session.json":
             raise ObjectExistsError(
                 f"{store.url}/{manifest.folder}: is the upload of another session of this name, or "
                 f"this one was changed since: {entry.path} differs"

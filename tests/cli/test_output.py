@@ -13,21 +13,9 @@ import numpy as np
 import pytest
 
 from recorder.cli import main
-from recorder.cli.output import (
-    add_format,
-    clean,
-    complain,
-    emit,
-    format_table,
-    human_bytes,
-    human_rate,
-    human_seconds,
-    human_time,
-    note,
-    plain,
-    progress,
-)
+from recorder.cli.output import add_format, complain, emit, format_table, note, plain, progress
 from recorder.common.errors import ConfigError, ConfigFaultsError
+from recorder.common.text_format import clean, human_bytes, human_rate, human_seconds, human_time
 
 
 class Color(StrEnum):

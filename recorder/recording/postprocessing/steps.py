@@ -22,21 +22,12 @@ from recorder.common.files import PosixDisk
 from recorder.config.yaml_lines import read_yaml
 from recorder.recording.postprocessing.retention import is_unclaimed
 from recorder.recording.supervisor import process_table
+from recorder.session import layout
 from recorder.session.checksums import CHECKSUMS as CHECKSUMS_FILE
 from recorder.session.embedded_report import read_summary
-from recorder.session.layout import (
-    ARCHIVES,
-    CLEAN,
-    LOCK,
-    POSTPROCESSING,
-    RECOVERED,
-    REPORT,
-    private,
-    read_session_json,
-)
 from recorder.session.lock import lock_is_held
 
-FILE = POSTPROCESSING
+FILE = layout.POSTPROCESSING
 RECOVER, TRUTH = process_table.RECOVER.name, process_table.TRUTH.name
 CHECKSUMS, REPORTED = process_table.CHECKSUMS.name, process_table.REPORT.name
 REPACKED = process_table.ROWS.name
@@ -129,10 +120,10 @@ def find_due(session: Path, available: frozenset[str]) -> Due | None:
         available: archives that this installation can pack; the others count as failed.
     """
     try:
-        values = read_session_json(session)
+        values = layout.read_session_json(session)
     except (RecorderError, RecursionError):
         return Due()  # no session of the recorder, or a damaged one
-    if lock_is_held(private(session, LOCK)):
+    if lock_is_held(layout.private(session, layout.LOCK)):
         return None
     reported = read_progress(session)
     archives: dict[str, Mapping[str, Any]] = {}
@@ -140,13 +131,13 @@ def find_due(session: Path, available: frozenset[str]) -> Due | None:
     report = False
     if not reported.get("skip"):  # `recorder run --no-finalize`
         archives, failed, report = read_requests(session, available)
-    wanted = [] if values.get("state") in (CLEAN, RECOVERED) else [Step(RECOVER)]
+    wanted = [] if values.get("state") in (layout.CLEAN, layout.RECOVERED) else [Step(RECOVER)]
     sensors = _mapping(values.get("sensors")).values()
     if not reported.get("skip") and any(_mapping(s).get("source") == "sim" for s in sensors):
         wanted.append(Step(TRUTH))
     if is_unclaimed(session, values):  # it will be kept, or deleted with the ring
         return Due(tuple(step for step in wanted if step.name == RECOVER))
-    if not os.path.lexists(private(session, CHECKSUMS_FILE)):
+    if not os.path.lexists(layout.private(session, CHECKSUMS_FILE)):
         wanted.append(Step(CHECKSUMS))
     missing = [Step.packing({a: o}) for a, o in archives.items() if not is_packed(session, a)]
     wanted += missing
@@ -208,7 +199,7 @@ def read_requests(
 def read_progress(session: Path) -> dict[str, Any]:
     """Read ``_recorder/finalize.json``; empty if it cannot be read."""
     try:
-        values = json.loads(private(session, FILE).read_bytes())
+        values = json.loads(layout.private(session, FILE).read_bytes())
     except (OSError, ValueError, RecursionError):
         return {}
     return values if isinstance(values, dict) else {}
@@ -250,7 +241,7 @@ def skip(session: Path) -> None:
 
 
 def _write(session: Path, values: Mapping[str, Any]) -> None:
-    PosixDisk().write_file(private(session, FILE), json.dumps(values, indent=1).encode())
+    PosixDisk().write_file(layout.private(session, FILE), json.dumps(values, indent=1).encode())
 
 
 def _entry(reported: Mapping[str, Any], step: str) -> Mapping[str, Any]:
@@ -269,7 +260,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def is_packed(session: Path, archive: str) -> bool:
     """Return whether the archive is complete: it gets its name only then."""
-    folder = session / ARCHIVES / archive
+    folder = session / layout.ARCHIVES / archive
     try:
         return any(not path.name.startswith(".") for path in folder.iterdir())
     except OSError:
@@ -278,5 +269,5 @@ def is_packed(session: Path, archive: str) -> bool:
 
 def _is_reported(session: Path) -> bool:
     """Return whether there is a report of the closed session; an open session's is out of date."""
-    summary = read_summary(session / REPORT)
-    return summary is not None and summary.state in (CLEAN, RECOVERED)
+    summary = read_summary(session / layout.REPORT)
+    return summary is not None and summary.state in (layout.CLEAN, layout.RECOVERED)
