@@ -12,7 +12,7 @@ from recorder.common.errors import UsageError
 from recorder.common.text_format import human_bytes
 
 if TYPE_CHECKING:
-    from recorder.fleet.catalog.catalog import Update
+    pass
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +41,7 @@ def run(args: argparse.Namespace) -> int:
     from recorder.fleet.store import open_store
     from recorder.fleet.store.base import is_store
     from recorder.fleet.stored_catalog import catalog_store
+    from recorder.session.verdict import FAIL
 
     if is_store(args.root):
         identity = read_identity(args)
@@ -49,19 +50,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--identity: is of stores; what is here is not encrypted")
     else:
         update = update_catalog(Path(args.root), args.out)
-    emit(_collect_values(update), args, _format_text)
-    if not update.rows:
-        note(f"recorder catalog: {args.root}: no sessions here")
-    problems = [f"{row.location}: {row.problem}" for row in update.rows if row.problem is not None]
-    for problem in [*update.unlisted, *problems]:
-        note(f"recorder catalog: {problem}")
-    return 1 if update.unlisted or problems else 0
-
-
-def _collect_values(update: Update) -> dict[str, Any]:
-    from recorder.session.verdict import FAIL
-
-    return {
+    values = {
         "path": str(update.path),
         "sessions": len(update.rows),
         "read": update.read,
@@ -74,6 +63,13 @@ def _collect_values(update: Update) -> dict[str, Any]:
         "incomplete": sum(row.incomplete for row in update.rows),
         "failed": sum(row.verdict == FAIL for row in update.rows),
     }
+    emit(values, args, _format_text)
+    if not update.rows:
+        note(f"recorder catalog: {args.root}: no sessions here")
+    problems = [f"{row.location}: {row.problem}" for row in update.rows if row.problem is not None]
+    for problem in [*update.unlisted, *problems]:
+        note(f"recorder catalog: {problem}")
+    return 1 if update.unlisted or problems else 0
 
 
 def _format_text(values: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from recorder.common.text_format import human_bytes, human_seconds
 
 if TYPE_CHECKING:
     from recorder.archives.finalize import ArchiveRequest
-    from recorder.fleet.packing_jobs import Job, Plan
+    from recorder.fleet.packing_jobs import Job
     from recorder.fleet.packing_worker import Packed
 
 
@@ -49,15 +49,7 @@ def run(args: argparse.Namespace, steps: list[ArchiveRequest]) -> int:
                     done.append((job, outcome))
                 advance(1.0, job.title)
             seconds = time.monotonic() - began_s
-    values = _collect_values(plan, done, failed, seconds)
-    emit(values, args, _format_text)
-    return 1 if failed or plan.refused else 0
-
-
-def _collect_values(
-    plan: Plan, done: list[tuple[Job, Packed]], failed: list[str], seconds: float
-) -> dict[str, Any]:
-    return {
+    values = {
         "archives": [
             {"session": job.name, "archive": job.archive, "out": job.out, **plain(packed)}
             for job, packed in sorted(done, key=lambda item: item[0].title)
@@ -67,6 +59,8 @@ def _collect_values(
         "refused": plan.refused,
         "seconds": seconds,
     }
+    emit(values, args, _format_text)
+    return 1 if failed or plan.refused else 0
 
 
 def _format_text(values: dict[str, Any]) -> str:

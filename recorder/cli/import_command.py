@@ -12,12 +12,13 @@ import signal
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from recorder.cli.control import format_streams
 from recorder.cli.info import format_verdict
-from recorder.cli.output import add_format, emit, handle_signals, note, progress
+from recorder.cli.output import ShowShare, add_format, emit, handle_signals, note, share_progress
 from recorder.common.errors import (
     ConfigFaultsError,
     FormatError,
@@ -110,11 +111,11 @@ def run(args: argparse.Namespace) -> int:
         with (
             foreground,
             handle_signals(lambda number: foreground.stop(signal.Signals(number).name)),
-            progress(f"importing {args.file.name}", made.bag.duration_s) as advance,
+            share_progress(f"importing {args.file.name}") as show,
         ):
             foreground.arm()
             foreground.start(plan)
-            outcome = foreground.record(_Bar(foreground, advance))
+            outcome = foreground.record(partial(_follow, foreground, show, made.bag.duration_s))
     return _finish(args, made, outcome, foreground.stopping)
 
 
@@ -271,22 +272,13 @@ def _describe_drops(found: Findings) -> str:
     return "recorded" if found.counts_losses else "unknown"
 
 
-class _Bar:
-    """Progress bar that follows the least time of the sensors that still play."""
-
-    def __init__(self, foreground: Foreground, advance: Any) -> None:
-        self._foreground, self._advance, self._done_s = foreground, advance, 0.0
-
-    def __call__(self, status: Status) -> None:
-        start_ns = self._foreground.status.start_mono_ns
-        if not isinstance(start_ns, int):
-            return
+def _follow(foreground: Foreground, show: ShowShare, duration_s: float, status: Status) -> None:
+    """Move the bar to the least time of the sensors that still play."""
+    start_ns = foreground.status.start_mono_ns
+    if isinstance(start_ns, int) and duration_s:
         streams = status.streams.values()
         reached = [stream["last_ns"] or 0 for stream in streams if not stream["ended"]]
-        done_s = (min(reached, default=start_ns) - start_ns) / 1e9
-        if done_s > self._done_s:
-            self._advance(done_s - self._done_s)
-            self._done_s = done_s
+        show((min(reached, default=start_ns) - start_ns) / 1e9 / duration_s)
 
 
 def _finish(args: argparse.Namespace, plan: _Plan, outcome: Outcome, stopped: bool) -> int:

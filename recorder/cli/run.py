@@ -102,17 +102,10 @@ def run(args: argparse.Namespace) -> int:
     happened = judge_session(outcome.session)
     timer.end("archives")
     made = {"archives": packed or [], "report": reported, "seconds": timer.seconds}
-    emit(
-        _make_result(outcome, happened) | made,
-        args,
-        lambda _: "\n".join(
-            [
-                _format_text(outcome, happened),
-                *(f"archive {a['archive']}: {a['files'][-1]}" for a in packed or []),
-                *([f"report {reported}"] if reported else []),
-            ]
-        ),
-    )
+    lines = [_format_text(outcome, happened)]
+    lines += [f"archive {a['archive']}: {a['files'][-1]}" for a in packed or []]
+    lines += [f"report {reported}"] if reported else []
+    emit(_make_result(outcome, happened) | made, args, lambda _: "\n".join(lines))
     failed = (steps and packed is None) or (wants_report and reported is None)
     return 1 if failed and not outcome.exit_code else outcome.exit_code
 
@@ -216,16 +209,12 @@ def _make_result(outcome: Outcome, happened: dict[str, Any]) -> dict[str, Any]:
         "session": outcome.session,
         "exit_code": outcome.exit_code,
         "ended": happened["ended"] or {"cause": outcome.why, "detail": None},
-        "duration_s": happened["duration_s"],
-        "marks": happened["marks"],
+        **{key: happened[key] for key in ("duration_s", "marks")},
         "streams": {
             name: {key: s[key] for key in _OF_STREAM} for name, s in outcome.streams.items()
         },
-        "state": happened["state"],
-        **{key: happened[key] for key in ("verdict", "reasons", "remarks")},
-        "faults": outcome.faults,
-        "sealed": outcome.sealed,
-        "full": outcome.full,
+        **{key: happened[key] for key in ("state", "verdict", "reasons", "remarks")},
+        **{key: getattr(outcome, key) for key in ("faults", "sealed", "full")},
     }
 
 

@@ -84,7 +84,11 @@ def pack_job(job: Job, scratch: str | None = None) -> Packed:
             raise StorageError(why)
         made = Manifest.read(store, key)
         return Packed(where, len(made.files), made.size, 0, 0, 0, 0, (), found=True)
-    folder = Path(scratch or _find_dask_folder()) / f"{job.identity[:16]}-{os.getpid()}"
+    if scratch is None:
+        from distributed import get_worker
+
+        scratch = str(get_worker().local_directory)
+    folder = Path(scratch) / f"{job.identity[:16]}-{os.getpid()}"
     began_cpu_s, began_s = time.process_time(), time.monotonic()
     with _make_scratch(folder):
         session = _fetch_session(job, folder) if job.stored else Path(job.source)
@@ -96,12 +100,6 @@ def pack_job(job: Job, scratch: str | None = None) -> Packed:
         *(where, len(manifest.files), manifest.size, fetched_s - began_s, packed_s - fetched_s),
         *(time.monotonic() - packed_s, time.process_time() - began_cpu_s, result.notes),
     )
-
-
-def _find_dask_folder() -> str:
-    from distributed import get_worker
-
-    return str(get_worker().local_directory)
 
 
 @contextmanager

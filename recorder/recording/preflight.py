@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from recorder.codecs.streams import StreamSpec
 from recorder.common.clock import Clock
-from recorder.common.errors import StorageError
 from recorder.common.extras import need_extra
 from recorder.common.secret_masking import mask_passwords
 from recorder.config.loading import Config
@@ -351,11 +350,6 @@ class StartChecks:
             return room_problem(root, self._config.storage, bytes_per_s)
         except OSError as error:
             return f"{root} cannot be read: {error.strerror}"
-
-    def check_room(self) -> None:
-        """Raise StorageError if `find_room_problem` returns a reason."""
-        if (problem := self.find_room_problem()) is not None:
-            raise StorageError(problem)
 
     def find_refusal(self) -> str | None:
         """Return the first problem of root and room, cached for two seconds: status asks often."""

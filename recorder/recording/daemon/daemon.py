@@ -328,7 +328,9 @@ class Daemon:
             raise StorageError(problem)
 
     def check_room(self) -> None:
-        self.start_checks.check_room()
+        """Raise StorageError if the disk is too full for a recording to begin."""
+        if (problem := self.start_checks.find_room_problem()) is not None:
+            raise StorageError(problem)
 
     def began(self, session: str) -> None:
         for call in self._starters:

@@ -11,6 +11,7 @@ from typing import Any
 
 import recorder
 from recorder.bus.messages import FROZEN
+from recorder.bus.sockets import tap_address
 from recorder.common.secret_masking import mask_passwords
 from recorder.recording.host.clocks import brief
 from recorder.recording.postprocessing.retention import is_kept
@@ -129,7 +130,7 @@ def _processes(supervisor: Supervisor, root: Path, recording: bool) -> dict[str,
         "disk": _disk(supervisor, root),
         "clock": brief(supervisor.clock_state),
         "events": supervisor.events.list(),
-        "taps": supervisor.taps,
+        "taps": {name: tap_address(supervisor.run_folder, name) for name in supervisor.sensors},
         "config": str(supervisor.config.path),
         "version": recorder.__version__,
         "pid": os.getpid(),

@@ -43,7 +43,7 @@ from recorder.bus.messages import (
     Status,
     Stop,
 )
-from recorder.bus.sockets import DriverSocket, Waker, tap_address
+from recorder.bus.sockets import DriverSocket, Waker
 from recorder.codecs.streams import StreamSpec
 from recorder.common.clock import Clock
 from recorder.common.errors import ConfigError, DeviceError, ProtocolError
@@ -185,11 +185,6 @@ class Supervisor:
         self._take_events()  # the last output of the processes
         self._socket.close()
         shutil.rmtree(self.run_folder, ignore_errors=True)
-
-    @property
-    def taps(self) -> dict[str, str]:
-        """Address of each sensor's tap, by sensor."""
-        return {name: tap_address(self.run_folder, name) for name in self.sensors}
 
     @property
     def settled(self) -> bool:
