@@ -22,7 +22,8 @@ from benchmarks.packing import record
 from recorder.archives.finalize import ArchiveRequest
 from recorder.common.clock import SystemClock
 from recorder.fleet.packing_jobs import plan_jobs
-from recorder.fleet.store import Manifest, open_store
+from recorder.fleet.store import open_store
+from recorder.fleet.store.manifest import Manifest
 
 OPTIONS = {
     "seconds": Option("float", 15.0, "length of a session", minimum=4),

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from recorder import __version__
 from recorder.cli.output import complain
 from recorder.common.errors import RecorderError, UsageError
 from recorder.config.options import suggest
@@ -85,19 +86,6 @@ class Verb(Protocol):
         """Run the verb and return its exit code."""
 
 
-class _Version(argparse.Action):
-    """Action that reads the version only when it is requested."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
-        super().__init__(option_strings, dest, nargs=0, help="show the version and exit")
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from importlib.metadata import version
-
-        print(f"recorder {version('vehicle-recorder')}")
-        parser.exit()
-
-
 class _Parser(argparse.ArgumentParser):
     """Parser of the whole command; its help lists the verbs in their groups."""
 
@@ -129,7 +117,8 @@ def build_parser(verb: str | None = None) -> argparse.ArgumentParser:
         "Exit codes: 0 done; 1 failed; 2 wrong usage or config; 3 done with data loss.",
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action=_Version)
+    version, text = f"recorder {__version__}", "show the version and exit"
+    parser.add_argument("--version", action="version", version=version, help=text)
     verbs = parser.add_subparsers(
         dest="verb", metavar="VERB", required=True, parser_class=argparse.ArgumentParser
     )

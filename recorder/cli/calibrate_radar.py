@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recorder.cli.output import add_format, emit, note
+from recorder.common.errors import UsageError
 
 if TYPE_CHECKING:
     from recorder.session.stream import Stream
@@ -80,8 +81,6 @@ def _parse_place(text: str) -> tuple[float, float, float]:
 
 
 def _find_radar(streams: Mapping[str, Stream], name: str | None) -> Stream:
-    from recorder.common.errors import UsageError
-
     radars = {stream.name: stream for stream in streams.values() if "iq" in stream.meta}
     known = ", ".join(radars) or "none"
     if name is None and len(radars) != 1:

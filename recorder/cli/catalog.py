@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recorder.cli.download import add_identity, read_identity
-from recorder.cli.output import add_format, emit, human_bytes, note
+from recorder.cli.output import add_format, emit, note
+from recorder.common.errors import UsageError
+from recorder.common.text_format import human_bytes
 
 if TYPE_CHECKING:
-    from recorder.fleet.catalog.catalog import Update
+    pass
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,11 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the table; return 0, or 1 if a session or folder is unreadable (others are in it)."""
-    from recorder.common.errors import UsageError
     from recorder.fleet.catalog.catalog import update_catalog
     from recorder.fleet.catalog.table import CATALOG
-    from recorder.fleet.store import is_store, open_store
+    from recorder.fleet.store import open_store
+    from recorder.fleet.store.base import is_store
     from recorder.fleet.stored_catalog import catalog_store
+    from recorder.session.verdict import FAIL
 
     if is_store(args.root):
         identity = read_identity(args)
@@ -47,32 +50,26 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--identity: is of stores; what is here is not encrypted")
     else:
         update = update_catalog(Path(args.root), args.out)
-    emit(_collect_values(update), args, _format_text)
-    if not update.rows:
-        note(f"recorder catalog: {args.root}: no sessions here")
-    problems = [f"{row.location}: {row.problem}" for row in update.rows if row.problem is not None]
-    for problem in [*update.unlisted, *problems]:
-        note(f"recorder catalog: {problem}")
-    return 1 if update.unlisted or problems else 0
-
-
-def _collect_values(update: Update) -> dict[str, Any]:
-    from recorder.fleet.catalog.table import total_hours
-    from recorder.session.verdict import FAIL
-
-    return {
+    values = {
         "path": str(update.path),
         "sessions": len(update.rows),
         "read": update.read,
         "unchanged": update.unchanged,
         "gone": update.gone,
-        "hours": total_hours(update.rows),
+        "hours": sum(row.duration_s or 0.0 for row in update.rows) / 3600,
         "bytes": sum(row.bytes for row in update.rows),
         "lost": sum(row.lost for row in update.rows),
         "lost_intervals": sum(row.lost_intervals for row in update.rows),
         "incomplete": sum(row.incomplete for row in update.rows),
         "failed": sum(row.verdict == FAIL for row in update.rows),
     }
+    emit(values, args, _format_text)
+    if not update.rows:
+        note(f"recorder catalog: {args.root}: no sessions here")
+    problems = [f"{row.location}: {row.problem}" for row in update.rows if row.problem is not None]
+    for problem in [*update.unlisted, *problems]:
+        note(f"recorder catalog: {problem}")
+    return 1 if update.unlisted or problems else 0
 
 
 def _format_text(values: dict[str, Any]) -> str:

@@ -7,20 +7,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.output import (
-    add_format,
-    clean,
-    emit,
-    format_table,
-    human_bytes,
-    human_rate,
-    human_seconds,
-    note,
-)
+from recorder.cli.output import add_format, emit, format_table, note
+from recorder.common.errors import StorageError, UsageError
+from recorder.common.text_format import clean, human_bytes, human_rate, human_seconds
 
 if TYPE_CHECKING:
     from recorder.config.loading import Config
@@ -44,15 +38,14 @@ class Problem:
 def run(args: argparse.Namespace) -> int:
     """Check; return 0 without problems, 2 for config or source, 1 for a device or the disk."""
     from recorder.bus.control.addresses import check_socket
-    from recorder.common.errors import ConfigError
     from recorder.common.secret_masking import find_secret_keys, mask_passwords
     from recorder.recording.host.clocks import clock_state, summary
+    from recorder.recording.host.disk import file_system, measure, nearest
     from recorder.recording.preflight import (
         check_root,
         disk_findings,
-        examine_disk,
         examine_live,
-        machine_warnings,
+        receive_buffer_warning,
         ring_problem,
         sensor_findings,
     )
@@ -63,67 +56,61 @@ def run(args: argparse.Namespace) -> int:
         find_stream_clashes,
         load,
     )
-    from recorder.recording.triggers.references import find_trigger_faults
+    from recorder.recording.triggers.evaluation import find_trigger_faults
 
     config = load(args.config)
     results = check_sources(config.sensors)
     root = check_root(config.session.root, config.storage)
-    problems = [
-        Problem(f"sensors.{r.sensor}.source", r.problem, r.exit_code)
-        for r in results
-        if r.problem is not None
-    ]
-    problems += [
-        Problem(f"sensors.{sensor}", message, ConfigError.exit_code)
-        for sensor, message in (*find_stream_clashes(results), *find_port_clashes(results))
-    ]
-    problems += [
-        Problem(f"sensors.{entry.name}.{key}", message, 1)
-        for entry, result in zip(config.sensors, results, strict=True)
-        for key, message in sensor_findings(entry, result.streams)
-    ]
+    problems: list[Problem] = []
+
+    def add(exit_code: int, found: Iterable[tuple[str, str | None]]) -> None:
+        problems.extend(Problem(key, text, exit_code) for key, text in found if text is not None)
+
+    for result in results:
+        add(result.exit_code, [(f"sensors.{result.sensor}.source", result.problem)])
+    for sensor, text in (*find_stream_clashes(results), *find_port_clashes(results)):
+        add(2, [(f"sensors.{sensor}", text)])
+    for entry, result in zip(config.sensors, results, strict=True):
+        for key, text in sensor_findings(entry, result.streams):
+            add(1, [(f"sensors.{entry.name}.{key}", text)])
+    specs = {spec.name: spec for result in results for spec in result.streams}
     rate = sum(spec.bytes_per_second for r in results for spec in r.streams)
-    if root.problem is not None:
-        problems.append(Problem("session.root", root.problem, 1))
-    if (swapped := ring_problem(config.ring, config.storage)) is not None:
-        problems.append(Problem("ring.folder", swapped, 1))
-    disk = examine_disk(root)
-    slow, warnings = disk_findings(disk, config.storage, rate)
-    problems += [Problem("session.root", message, 1) for message in slow]
+    swapped = ring_problem(config.ring, config.storage)
+    add(1, [("session.root", root.problem), ("ring.folder", swapped)])
+    place, floor_bytes = config.session.root, config.storage.min_free_bytes
+    system, speed = file_system(place), None if root.problem else measure(nearest(place))
+    slow, warnings = disk_findings(system, speed, config.storage, rate)
+    add(1, (("session.root", text) for text in slow))
     if config.ring is not None:
         small, short = ring_findings(config.ring, config.triggers, rate)
-        problems += [Problem(key, message, 2) for key, message in small]
+        add(2, small)
         warnings += short
-    if all(result.problem is None for result in results):
-        specs = {spec.name: spec for result in results for spec in result.streams}
-        problems += [
-            Problem(key, text, 2) for key, text in find_trigger_faults(config.triggers, specs)
-        ]
-    warnings += machine_warnings(config.sensors)
+    if opened := all(result.problem is None for result in results):
+        add(2, find_trigger_faults(config.triggers, specs))
+    buffer = receive_buffer_warning({entry.scheme for entry in config.sensors})
+    warnings += [] if buffer is None else [buffer]
     warnings += [f"sensors.{r.sensor}: {text}" for r in results for text in r.warnings]
-    if (warning := check_socket(config.control.socket)) is not None:
-        warnings.append(warning)
+    socket = check_socket(config.control.socket)
+    warnings += [] if socket is None else [socket]
     if config.upload.url is not None and (keys := list(find_secret_keys(config.session.metadata))):
         warnings.append(
             f"session.metadata: {', '.join(keys)} looks like a secret: archives mask it, but "
             "`recorder upload` brings a session's files as they were recorded, with it; remove it"
         )
-    problems += _check_keys(config)
+    add(2, [_check_keys(config)])
     live = None if config.live is None else examine_live(config.live)
     if live is not None:
         warnings += live.warnings
-        if live.certificate is not None:
-            problems.append(Problem("live.certificate", live.certificate, 2))
+        add(2, [("live.certificate", live.certificate)])
     clocks = clock_state()
     if clocks["kernel"] is not None and not clocks["kernel"]["synchronized"]:
         warnings.append("the clock is not synchronized: the times in ts have its error")
-    declared = {spec.name for r in results for spec in r.streams}
-    if all(r.problem is None for r in results):
-        problems += [
-            Problem(f"record_format.streams[{i}]", f"no sensor gives a stream {name!r}", 2)
-            for i, name in enumerate(config.record_format.streams)
-            if name not in declared
-        ]
+    for i, name in enumerate(config.record_format.streams if opened else ()):
+        if name not in specs:
+            add(2, [(f"record_format.streams[{i}]", f"no sensor gives a stream {name!r}")])
+    left = None
+    if root.free_bytes is not None and rate > 0:
+        left = max(0.0, (root.free_bytes - floor_bytes) / rate)
     report: dict[str, Any] = {
         "config": config.path,
         "ok": not problems,
@@ -140,16 +127,16 @@ def run(args: argparse.Namespace) -> int:
         ],
         "bytes_per_second": rate,
         "root": {
-            "path": root.root,
+            "path": place,
             "exists": root.exists,
             "free_bytes": root.free_bytes,
-            "min_free_bytes": root.floor_bytes,
-            "seconds_left": _compute_seconds_left(root.free_bytes, root.floor_bytes, rate),
-            "file_system": getattr(disk.system, "kind", None),
-            "mount_point": getattr(disk.system, "mount_point", None),
-            "measured": disk.speed,
+            "min_free_bytes": floor_bytes,
+            "seconds_left": left,
+            "file_system": getattr(system, "kind", None),
+            "mount_point": getattr(system, "mount_point", None),
+            "measured": speed,
         },
-        "live": live and {"installed": live.missing is None, "port_free": live.taken is None},
+        "live": live and {"installed": live.installed, "port_free": live.port_free},
         "clocks": clocks | {"summary": summary(clocks)},
         "warnings": warnings,
         "problems": [
@@ -163,10 +150,9 @@ def run(args: argparse.Namespace) -> int:
     return max((p.exit_code for p in problems), default=0)
 
 
-def _check_keys(config: Config) -> list[Problem]:
-    """Check the keys that the config names: for uploads, custody, and TCP."""
+def _check_keys(config: Config) -> tuple[str, str | None]:
+    """Return the first problem of the keys for uploads, custody and TCP: its place and text."""
     from recorder.bus.control.keys import check_keys
-    from recorder.common.errors import StorageError, UsageError
 
     if config.upload.recipients:
         from recorder.fleet.encryption import Recipients
@@ -174,23 +160,23 @@ def _check_keys(config: Config) -> list[Problem]:
         try:
             Recipients(config.upload.recipients)
         except UsageError as error:
-            return [Problem("upload.recipients", str(error), 2)]
+            return "upload.recipients", str(error)
     if config.custody.key is not None:
         from recorder.integrity.vehicle_key import VehicleKey
 
         try:
             VehicleKey(config.custody.key).last_signature()
         except (UsageError, StorageError) as error:
-            return [Problem("custody.key", str(error), 2)]
+            return "custody.key", str(error)
     if config.control.tcp is None:
-        return []
+        return "", None
     if config.control.curve_keys is None:
-        return [Problem("control.tcp", "needs control.curve_keys", 2)]
+        return "control.tcp", "needs control.curve_keys"
     try:
         check_keys(config.control.curve_keys)
     except UsageError as error:
-        return [Problem("control.curve_keys", str(error), 2)]
-    return []
+        return "control.curve_keys", str(error)
+    return "", None
 
 
 def _describe_stream(spec: Any) -> dict[str, Any]:
@@ -201,12 +187,6 @@ def _describe_stream(spec: Any) -> dict[str, Any]:
     ]
     packing = spec.settings.get("packing")
     return {key: getattr(spec, key) for key in keys} | {"channels": channels, "packing": packing}
-
-
-def _compute_seconds_left(free: int | None, floor: int, rate: float) -> float | None:
-    if free is None or rate <= 0:
-        return None
-    return max(0.0, (free - floor) / rate)
 
 
 def _format_text(report: dict[str, Any]) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recorder.cli.finalize import interrupt, parse_interval
-from recorder.cli.output import add_format, emit, human_bytes, note, progress
-from recorder.cli.signals import handle_signals
+from recorder.cli.finalize import add_interval, parse_interval, parse_names
+from recorder.cli.output import add_format, emit, end_on_sigterm, note, share_progress
+from recorder.common.errors import RecorderError, UsageError
+from recorder.common.text_format import human_bytes
 
 if TYPE_CHECKING:
     from recorder.recording.clip.writing import Clip
@@ -22,14 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "sessions", nargs="+", type=Path, metavar="SESSION",
         help="cut this session; several sessions are parts of one recording and make one clip",
     )  # fmt: skip
-    parser.add_argument(
-        "--from",
-        dest="begin",
-        metavar="T",
-        help="cut from this time on: seconds since the start of the first session (12.5), or UTC "
-        "(2026-01-01T12:00:30Z)",
-    )
-    parser.add_argument("--until", metavar="T", help="cut up to, and without, this time")
+    add_interval(parser, "cut", "first session")
     parser.add_argument("--streams", metavar="A,B", help="take only these streams")
     parser.add_argument(
         "--events",
@@ -55,26 +48,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Cut the clip and return 0."""
-    from recorder.common.errors import UsageError
     from recorder.session.part import Part
 
     if args.events:
         return _cut_events(args)
     begin, end = parse_interval(args.begin, args.until)
-    names = _parse_streams(args)
+    names = parse_names("--streams", args.streams)
     if len(args.sessions) == 1 and Part(begin, end, names).is_whole:
         raise UsageError("needs --from, --until or --streams, or several sessions to merge")
     emit(_cut(args, args.sessions, Part(begin, end, names), args.name), args, _format_text)
     return 0
-
-
-def _parse_streams(args: argparse.Namespace) -> tuple[str, ...] | None:
-    from recorder.common.errors import UsageError
-
-    names = None if args.streams is None else tuple(dict.fromkeys(args.streams.split(",")))
-    if names is not None and "" in names:
-        raise UsageError(f"--streams: {args.streams!r} has an empty name")
-    return names
 
 
 def _choose_folder(args: argparse.Namespace) -> Path:
@@ -85,24 +68,12 @@ def _choose_folder(args: argparse.Namespace) -> Path:
 def _cut(args: argparse.Namespace, sessions: list[Path], part: Part, name: str | None) -> Clip:
     from recorder.recording.clip.writing import write_clip
 
-    with (
-        handle_signals(interrupt, signal.SIGTERM),  # as Ctrl-C does: nothing half-made is left
-        progress("cutting", total=1.0) as advance,
-    ):
-        shown = 0.0
-
-        def show(share: float) -> None:
-            nonlocal shown
-            if share - shown >= 0.01:
-                advance(share - shown)
-                shown = share
-
+    with end_on_sigterm(), share_progress("cutting") as show:
         return write_clip(sessions, part, _choose_folder(args), name, show, args.key)
 
 
 def _cut_events(args: argparse.Namespace) -> int:
     """Cut each event out of the sessions that hold it; return 0, or 1 if an event failed."""
-    from recorder.common.errors import RecorderError, UsageError
     from recorder.session.event_clips import OPEN, read_events
     from recorder.session.part import Moment, Part
 
@@ -110,7 +81,8 @@ def _cut_events(args: argparse.Namespace) -> int:
         if getattr(args, option) is not None:
             shown = "from" if option == "begin" else option
             raise UsageError(f"--{shown}: an event has its own interval and name")
-    names, holders = _parse_streams(args), {path: read_events(path) for path in args.sessions}
+    names = parse_names("--streams", args.streams)
+    holders = {path: read_events(path) for path in args.sessions}
     known = {event.id: event for events in holders.values() for event in events}
     clips, failed = [], 0
     for event in sorted(known.values(), key=lambda event: event.t_ns):

@@ -14,16 +14,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.output import (
-    Screen,
-    add_format,
-    clean,
-    emit,
-    format_table,
-    human_bytes,
-    human_rate,
-    human_seconds,
-)
+from recorder.cli.output import Screen, add_format, emit, format_table
+from recorder.common.errors import StorageError, UsageError
+from recorder.common.text_format import clean, human_bytes, human_rate, human_seconds
 
 if TYPE_CHECKING:
     from recorder.bus.control.client import Client, Reply
@@ -52,7 +45,6 @@ def connect(args: argparse.Namespace) -> Client:
         DaemonError: no daemon answers.
     """
     from recorder.bus.control.client import Client
-    from recorder.common.errors import UsageError
 
     if args.socket is None or not args.socket.startswith("tcp://"):
         return Client(args.socket)
@@ -278,7 +270,6 @@ class Keep(DaemonVerb):
 
     def run(self, args: argparse.Namespace) -> int:
         """Keep the session, or release it, and return 0."""
-        from recorder.common.errors import StorageError
         from recorder.recording.postprocessing.retention import keep
 
         path = Path(args.session)
@@ -309,8 +300,6 @@ def _parse_interval(text: str) -> float:
 
 
 def _parse_pairs(items: Sequence[str]) -> dict[str, str]:
-    from recorder.common.errors import UsageError
-
     pairs: dict[str, str] = {}
     for item in items:
         key, equals, value = item.partition("=")

@@ -12,9 +12,9 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recorder.cli.output import note, open_in_browser
+from recorder.cli.finalize import check_steps
+from recorder.cli.output import handle_signals, note, open_in_browser
 from recorder.cli.run import seconds
-from recorder.cli.signals import handle_signals
 
 if TYPE_CHECKING:
     from recorder.config.loading import Config
@@ -68,17 +68,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _find_packable(config: Config) -> list[str]:
     """Return the archives of the config whose packages are installed."""
-    from recorder.archives.finalize import ArchiveRequest, prepare
-    from recorder.common.errors import UsageError
-
     names = []
-    for step in config.finalize:
-        try:
-            prepare([ArchiveRequest(step.archive, step.options)])
-        except UsageError as error:
-            note(f"recorder demo: {step.archive} is not packed: {error}")
+    for request, problem in check_steps(config):
+        if problem is None:
+            names.append(request.archive)
         else:
-            names.append(step.archive)
+            note(f"recorder demo: {request.archive} is not packed: {problem}")
     return names
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import signal
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.finalize import interrupt
-from recorder.cli.output import add_format, emit, human_bytes, plain, progress
-from recorder.cli.signals import handle_signals
+from recorder.cli.output import add_format, emit, end_on_sigterm, progress
+from recorder.common.errors import UsageError
+from recorder.common.text_format import human_bytes
 
 if TYPE_CHECKING:
     from recorder.fleet.encryption import Identity
@@ -53,15 +52,15 @@ def read_identity(args: argparse.Namespace) -> Identity | None:
 
 def run(args: argparse.Namespace) -> int:
     """Download the session and return 0."""
-    from recorder.common.errors import UsageError
     from recorder.fleet.fetching import download_session
-    from recorder.fleet.store import is_store, open_store
+    from recorder.fleet.store import open_store
+    from recorder.fleet.store.base import is_store
 
     url, _, name = args.url.rstrip("/").rpartition("/")
     if not is_store(args.url) or url.endswith(":/"):
         raise UsageError(f"{args.url}: needs a store and a session in it, s3://BUCKET/PREFIX/NAME")
     store = open_store(url, credentials=args.credentials)
-    with handle_signals(interrupt, signal.SIGTERM), ExitStack() as stack:
+    with end_on_sigterm(), ExitStack() as stack:
         advance: Any = None
 
         def count(size: int, total: int) -> None:
@@ -74,9 +73,5 @@ def run(args: argparse.Namespace) -> int:
         done = download_session(
             store, name, args.folder, identity=read_identity(args), progress=count
         )
-    emit(
-        plain(done),
-        args,
-        lambda made: f"{made['session']}: {made['files']} files, {human_bytes(made['bytes'])}",
-    )
+    emit(done, args, lambda _: f"{done.session}: {done.files} files, {human_bytes(done.bytes)}")
     return 0

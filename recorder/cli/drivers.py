@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from recorder.cli.output import add_format, emit, format_table
 
@@ -31,7 +31,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.name is not None:
         schema = driver_schema(args.name)
-        lines = [schema.description, "", _format_sources(schema.schemes), ""]
+        sources = ((f"{name}:", text) for name, text in schema.schemes.items())
+        lines = [schema.description, "", format_table(["source", "address"], sources), ""]
         lines += _option_lines(schema.options)
         emit(schema.to_wire(), args, lambda _: "\n".join(lines))
         return 0
@@ -42,16 +43,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _format_sources(schemes: Any) -> str:
-    return format_table(
-        ["source", "address"], ((f"{name}:", text) for name, text in schemes.items())
-    )
-
-
 def _option_lines(table: OptionTable, prefix: str = "") -> Iterator[str]:
     """Yield two lines for each option; options of a nested table follow with dotted names."""
     for name, option in table.items():
-        default = f", default {_format_value(option.default)}" if option.default is not None else ""
+        value = json.dumps(option.default, ensure_ascii=False)
+        default = f", default {value}" if option.default is not None else ""
         facts = "" if option.keys is not None else f" ({_format_type(option)}{default})"
         yield f"{prefix}{name}{facts}{', required' if option.required else ''}"
         yield f"    {option.description}"
@@ -69,7 +65,3 @@ def _format_type(option: Option) -> str:
 
 def _bound(value: float | None) -> str:
     return "" if value is None else f"{value:g}"
-
-
-def _format_value(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)

@@ -15,8 +15,8 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.output import add_format, note
-from recorder.cli.signals import handle_signals
+from recorder.cli.output import add_format, handle_signals, note
+from recorder.common.errors import ConfigError, RecorderError, UsageError
 
 if TYPE_CHECKING:
     from recorder.config.loading import Config
@@ -63,7 +63,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Emulate until a signal or the sources' end; return 0, or the emulation's exit code."""
-    from recorder.common.errors import ConfigError, RecorderError, UsageError
     from recorder.common.module_launcher import module_command
     from recorder.recording.supervisor.driver_registry import load
 

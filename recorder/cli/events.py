@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recorder.cli.info import format_shortfall, format_window
 from recorder.cli.list_command import parse_since
-from recorder.cli.output import add_format, emit, format_table, human_time, note
+from recorder.cli.output import add_format, emit, format_table, note
+from recorder.common.errors import UsageError
+from recorder.common.text_format import human_time
 
 if TYPE_CHECKING:
     from recorder.recording.triggers.evaluation import Fired
@@ -52,8 +53,6 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UsageError: the options do not fit together.
     """
-    from recorder.common.errors import UsageError
-
     if args.triggers is not None:
         for name in ("since", "trigger", "order"):
             if getattr(args, name) is not None:
@@ -68,7 +67,6 @@ def _list(args: argparse.Namespace) -> int:
     import msgspec
 
     from recorder.common.clock import SystemClock
-    from recorder.common.errors import UsageError
     from recorder.session.discovery import is_session
     from recorder.session.event_clips import read_index
 
@@ -88,9 +86,10 @@ def _list(args: argparse.Namespace) -> int:
     ]
     if args.order == "newest":
         events.reverse()
-    rows = [
-        msgspec.to_builtins(event) | {"gone": _find_missing(root, event.parts)} for event in events
-    ]
+    rows = []
+    for event in events:
+        gone = [name for name in event.parts if not (root / name).is_dir()]
+        rows.append(msgspec.to_builtins(event) | {"gone": gone})
     emit(rows, args, _format_events)
     if not known:
         note(f"recorder events: {root}: no events here")
@@ -99,11 +98,6 @@ def _list(args: argparse.Namespace) -> int:
     for problem in problems:
         note(f"recorder events: {problem}")
     return 1 if problems else 0
-
-
-def _find_missing(root: Path, parts: Sequence[str]) -> list[str]:
-    """Return parts of an event that are no longer in the root."""
-    return [name for name in parts if not (root / name).is_dir()]
 
 
 def _format_events(events: list[dict[str, Any]]) -> str:
@@ -122,7 +116,6 @@ def _format_events(events: list[dict[str, Any]]) -> str:
 
 
 def _evaluate(args: argparse.Namespace) -> int:
-    from recorder.common.errors import UsageError
     from recorder.recording.clip.sources import check_closed
     from recorder.recording.supervisor.driver_registry import load
     from recorder.recording.triggers.evaluation import Evaluation

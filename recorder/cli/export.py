@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recorder.cli.finalize import interrupt, parse_interval
-from recorder.cli.output import add_format, emit, human_bytes, note, progress
-from recorder.cli.signals import handle_signals
+from recorder.cli.finalize import add_interval, parse_interval, parse_names
+from recorder.cli.output import add_format, emit, end_on_sigterm, note, share_progress
+from recorder.common.errors import UsageError
+from recorder.common.text_format import human_bytes
 
 if TYPE_CHECKING:
     from recorder.archives.export import Exported
@@ -35,14 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "points of a lidar, detections of a radar; pcap: datagrams of a udp sensor as a network "
         "capture",
     )
-    parser.add_argument(
-        "--from",
-        dest="begin",
-        metavar="T",
-        help="export from this time on: seconds since the start of the session (12.5), or UTC "
-        "(2026-01-01T12:00:30Z)",
-    )
-    parser.add_argument("--until", metavar="T", help="export up to, and without, this time")
+    add_interval(parser, "export")
     parser.add_argument(
         "--every", type=int, default=1, metavar="N", help="export every Nth sample (default: 1)"
     )
@@ -70,7 +63,6 @@ def run(args: argparse.Namespace) -> int:
     """Export; return 0, or 3 if samples that cannot be read were left out."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads of the export are enough
     from recorder.archives.export import Wanted, export
-    from recorder.common.errors import UsageError
     from recorder.session.reader import Session
 
     begin, end = parse_interval(args.begin, args.until)
@@ -78,27 +70,18 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--every {args.every}: needs a whole number of at least 1")
     if not args.max_gb > 0:
         raise UsageError(f"--max-gb {args.max_gb:g}: needs a number above 0")
-    channels = None if args.channels is None else tuple(dict.fromkeys(args.channels.split(",")))
-    if channels is not None and "" in channels:
-        raise UsageError(f"--channels: {args.channels!r} has an empty name")
+    channels = parse_names("--channels", args.channels)
     wanted = Wanted(
         args.stream, args.to, begin, end, args.every, channels, int(args.max_gb * 1e9)
     )  # fmt: skip
     with (
-        handle_signals(interrupt, signal.SIGTERM),  # as Ctrl-C does: nothing half-made is left
+        end_on_sigterm(),
         Session(args.session, virtual=True, partial=True) as session,
-        progress(f"exporting {args.stream}", total=1.0) as advance,
+        share_progress(f"exporting {args.stream}") as show,
     ):
-        shown = 0.0
-
-        def show(done: float, total: float) -> None:
-            nonlocal shown
-            share = min(1.0, done / total)
-            if share - shown >= 0.002:
-                advance(share - shown)
-                shown = share
-
-        exported = export(session, wanted, args.out, show)
+        exported = export(
+            session, wanted, args.out, lambda done, total: show(min(1.0, done / total))
+        )
     emit(exported, args, _format_text)
     for problem in exported.problems[:_MOST_LINES]:
         note(f"recorder export: left out: {problem}")

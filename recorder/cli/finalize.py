@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 from recorder.cli.output import (
     add_format,
     emit,
-    human_bytes,
-    human_seconds,
+    end_on_sigterm,
+    handle_signals,
     note,
-    plain,
-    progress,
+    share_progress,
 )
 from recorder.cli.post_session import complete_session
-from recorder.cli.signals import handle_signals
+from recorder.common.errors import RecorderError, UsageError
+from recorder.common.text_format import human_bytes, human_seconds
 
 if TYPE_CHECKING:
     from recorder.archives.finalize import ArchiveRequest, Finalized, Redact
@@ -85,14 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME.KEY=V",
         help="set an option of an archive, as in ncore.store=folder; may be repeated",
     )
-    parser.add_argument(
-        "--from",
-        dest="begin",
-        metavar="T",
-        help="pack from this time on: seconds since the start of the session (12.5), or UTC "
-        "(2026-01-01T12:00:30Z)",
-    )
-    parser.add_argument("--until", metavar="T", help="pack up to, and without, this time")
+    add_interval(parser, "pack")
     parser.add_argument("--streams", metavar="A,B", help="pack only these streams")
     parser.add_argument(
         "--redact",
@@ -108,15 +100,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_format(parser)
 
 
+def add_interval(parser: argparse.ArgumentParser, verb: str, origin: str = "session") -> None:
+    """Declare ``--from`` and ``--until``, for `parse_interval`.
+
+    Args:
+        parser: the verb's parser.
+        verb: what the command does with the interval, for the help.
+        origin: the session from whose start seconds count.
+    """
+    parser.add_argument(
+        "--from",
+        dest="begin",
+        metavar="T",
+        help=f"{verb} from this time on: seconds since the start of the {origin} (12.5), or UTC "
+        "(2026-01-01T12:00:30Z)",
+    )
+    parser.add_argument("--until", metavar="T", help=f"{verb} up to, and without, this time")
+
+
 def run(args: argparse.Namespace) -> int:
     """Pack; return 0, or 1 if a session or an archive failed (the others are packed)."""
     # Packers have threads of their own; those of a matrix library only get in their way.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from recorder.archives.finalize import dataset_name, prepare
-    from recorder.common.errors import UsageError
     from recorder.common.syscalls import be_idle
+    from recorder.session.part import Part
 
-    part = _parse_part(args)
+    interval = parse_interval(args.begin, args.until)
+    part = Part(*interval, parse_names("--streams", args.streams))
     if args.pending is not None:
         if args.sessions or args.to is not None or args.on is not None or args.identity:
             raise UsageError("--pending: takes neither sessions nor --to nor --on; see the config")
@@ -163,7 +174,7 @@ def run(args: argparse.Namespace) -> int:
     failed: set[Path] = set()
     lacking = False
     try:
-        with handle_signals(interrupt, signal.SIGTERM):
+        with end_on_sigterm():
             for path in args.sessions:
                 complete_session(path)
             if apart:
@@ -176,11 +187,7 @@ def run(args: argparse.Namespace) -> int:
             "recorder finalize: interrupted; complete archives are kept, the unfinished one was "
             "removed; run the same command again to pack the rest"
         )
-    emit(
-        {"archives": [_make_entry(result) for result in results]},
-        args,
-        lambda _: _format_text(results),
-    )
+    emit({"archives": results}, args, lambda _: _format_text(results))
     return 1 if failed or lacking else 0
 
 
@@ -194,7 +201,6 @@ def _read_configured(sessions: list[str]) -> tuple[list[str], list[str]]:
         UsageError: the configs name no archives, or different ones.
     """
     from recorder.archives.base import available
-    from recorder.common.errors import UsageError
     from recorder.recording.postprocessing.steps import option_arguments, read_requests
 
     known = frozenset(available())
@@ -217,7 +223,6 @@ def _read_configured(sessions: list[str]) -> tuple[list[str], list[str]]:
 def _read_redact(args: argparse.Namespace) -> Redact:
     """Read ``--redact`` and ``--originals``."""
     from recorder.archives.finalize import AS_CONFIGURED, ORIGINALS
-    from recorder.common.errors import UsageError
     from recorder.config.loading import load_redact
 
     if args.redact is not None and args.originals:
@@ -228,23 +233,21 @@ def _read_redact(args: argparse.Namespace) -> Redact:
 
 
 def _parse_folder(text: str) -> Path:
-    from recorder.common.errors import UsageError
-
     if "://" in text:
         raise UsageError(f"{text}: is no folder; a store needs --on")
     return Path(text)
 
 
-def _parse_part(args: argparse.Namespace) -> Part:
-    """Parse ``--from``, ``--until`` and ``--streams``: the part of each session to pack."""
-    from recorder.common.errors import UsageError
-    from recorder.session.part import Part
+def parse_names(option: str, text: str | None) -> tuple[str, ...] | None:
+    """Parse the names of an option such as ``--streams A,B``; None without the option.
 
-    begin, end = parse_interval(args.begin, args.until)
-    names = None if args.streams is None else tuple(dict.fromkeys(args.streams.split(",")))
+    Raises:
+        UsageError: a name is empty.
+    """
+    names = None if text is None else tuple(dict.fromkeys(text.split(",")))
     if names is not None and "" in names:
-        raise UsageError(f"--streams: {args.streams!r} has an empty name")
-    return Part(begin, end, names)
+        raise UsageError(f"{option}: {text!r} has an empty name")
+    return names
 
 
 def parse_interval(begin: str | None, end: str | None) -> tuple[Moment | None, Moment | None]:
@@ -253,7 +256,6 @@ def parse_interval(begin: str | None, end: str | None) -> tuple[Moment | None, M
     Raises:
         UsageError: a text is not a time, or the interval ends before it begins.
     """
-    from recorder.common.errors import UsageError
     from recorder.session.part import Moment
 
     moments = []
@@ -283,7 +285,6 @@ def _share_a_name(paths: list[Path]) -> bool:
 
 def _read_name(path: Path) -> str:
     """Return the name of a session's archives: the session's name, not that of its folder."""
-    from recorder.common.errors import RecorderError
     from recorder.session.reader import Session
 
     try:
@@ -291,6 +292,12 @@ def _read_name(path: Path) -> str:
             return session.name
     except RecorderError:  # packing says what is wrong
         return path.resolve().name
+
+
+def _get_options(args: argparse.Namespace, part: Part, show: Any) -> dict[str, Any]:
+    """Return the arguments that `finalize` and `collect` share."""
+    how = {"calibration": args.calibration, "redact": args.redact}
+    return how | {"part": part, "progress": show}
 
 
 def _pack_apart(
@@ -306,7 +313,6 @@ def _pack_apart(
         True if anything was left out; `failed` then holds the sessions that failed as a whole.
     """
     from recorder.archives.finalize import finalize
-    from recorder.common.errors import RecorderError, UsageError
 
     only = len(args.sessions) == len(steps) == 1
     lacking = False
@@ -319,18 +325,10 @@ def _pack_apart(
     for path in args.sessions:
         try:
             with _bar(path, len(steps) + bool(args.redact)) as show:
-                for result in finalize(
-                    path,
-                    steps,
-                    out=args.out,
-                    datasets=args.out is not None,
-                    calibration=args.calibration,
-                    part=part,
-                    redact=args.redact,
-                    progress=show,
-                    failed=None if only else report_failure,
-                ):
-                    results.append(result)
+                how = _get_options(args, part, show)
+                how |= {"out": args.out, "datasets": args.out is not None}
+                how["failed"] = None if only else report_failure
+                results.extend(finalize(path, steps, **how))
         except UsageError:
             raise
         except RecorderError as error:
@@ -350,7 +348,6 @@ def _pack_together(
 ) -> None:
     """Pack all sessions that have not failed into one dataset for each archive."""
     from recorder.archives.finalize import collect
-    from recorder.common.errors import RecorderError, UsageError
 
     def refused(path: Path, error: RecorderError) -> None:
         note(f"recorder finalize: {error}")
@@ -361,17 +358,8 @@ def _pack_together(
         return
     try:
         with _bar(args.out, len(steps) + bool(args.redact)) as show:
-            for result in collect(
-                paths,
-                steps,
-                args.out,
-                calibration=args.calibration,
-                part=part,
-                redact=args.redact,
-                progress=show,
-                refused=refused if len(paths) > 1 else None,
-            ):
-                results.append(result)
+            how = _get_options(args, part, show) | {"refused": refused if len(paths) > 1 else None}
+            results.extend(collect(paths, steps, args.out, **how))
     except UsageError:
         raise
     except RecorderError as error:
@@ -383,7 +371,7 @@ def _pack_together(
 def _finalize_pending(args: argparse.Namespace) -> int:
     """Do the pending steps (recovery, checksums, archives) of all sessions in a config's root."""
     from recorder.common.clock import SignalEvent, SystemClock
-    from recorder.recording.postprocessing.pending import finalize_pending
+    from recorder.recording.postprocessing.finalizing import finalize_pending
     from recorder.recording.supervisor.driver_registry import load
 
     stop = SignalEvent()
@@ -408,7 +396,6 @@ def parse_steps(names: str, options: list[str]) -> list[ArchiveRequest]:
     import yaml
 
     from recorder.archives.finalize import ArchiveRequest
-    from recorder.common.errors import UsageError
 
     chosen: dict[str, dict[str, Any]] = {}
     for name in names.split(","):
@@ -434,29 +421,19 @@ def parse_steps(names: str, options: list[str]) -> list[ArchiveRequest]:
     return [ArchiveRequest(name, values) for name, values in chosen.items()]
 
 
-def interrupt(_: int) -> None:
-    """End the command as Ctrl-C does."""
-    raise KeyboardInterrupt
-
-
 @contextmanager
 def _bar(path: Path, archives: int) -> Iterator[Callable[[str, float, float], None]]:
     """Show a progress bar for all archives of a session, each an equal part of it."""
-    with progress(f"verifying {path.name}", total=1.0) as advance:
-        shown = 0.0
+    with share_progress(f"verifying {path.name}") as move:
         shares: dict[str, float] = {}
 
         def show(archive: str, done: float, total: float) -> None:
-            nonlocal shown
-            known = len(shares)
+            known, text = len(shares), None
             shares[archive] = min(1.0, done / total) if total else 1.0
             if len(shares) > known:
                 under_way = [name for name, share in shares.items() if share < 1 or name == archive]
-                advance(0.0, f"packing {path.name}: {', '.join(under_way)}")
-            at = sum(shares.values()) / archives
-            if at - shown >= 0.002:
-                advance(at - shown)
-                shown = at
+                text = f"packing {path.name}: {', '.join(under_way)}"
+            move(sum(shares.values()) / archives, text)
 
         yield show
 
@@ -467,17 +444,25 @@ def configured_steps(config: Config) -> list[ArchiveRequest]:
     Raises:
         ConfigError: an option is wrong, or a package is not installed.
     """
-    from recorder.archives.finalize import ArchiveRequest, prepare
-    from recorder.common.errors import UsageError
-
     steps = []
-    for number, step in enumerate(config.finalize):
-        try:
-            prepare([ArchiveRequest(step.archive, step.options)])
-        except UsageError as error:
-            raise config.error(f"finalize[{number}]", str(error)) from None
-        steps.append(ArchiveRequest(step.archive, step.options))
+    for number, (request, problem) in enumerate(check_steps(config)):
+        if problem is not None:
+            raise config.error(f"finalize[{number}]", problem)
+        steps.append(request)
     return steps
+
+
+def check_steps(config: Config) -> Iterator[tuple[ArchiveRequest, str | None]]:
+    """Yield the archives that a config names, each with the reason why it cannot be packed."""
+    from recorder.archives.finalize import ArchiveRequest, prepare
+
+    for step in config.finalize:
+        request, problem = ArchiveRequest(step.archive, step.options), None
+        try:
+            prepare([request])
+        except UsageError as error:
+            problem = str(error)
+        yield request, problem
 
 
 def finalize_session(
@@ -494,12 +479,10 @@ def finalize_session(
         The ``archives`` of ``--format json``; None if one failed (the process prints the reason).
     """
     from recorder.common.module_launcher import module_command
-    from recorder.recording.postprocessing.steps import option_arguments
+    from recorder.recording.postprocessing.steps import Step
 
-    command = module_command("recorder", "finalize", str(session), "--format", "json")
-    command += ["--to", ",".join(step.archive for step in steps)]
-    command += [] if redact is None else ["--redact", str(redact)]
-    command += option_arguments({step.archive: step.options for step in steps})
+    step = Step.packing({step.archive: step.options for step in steps})
+    command = module_command(*step.command(session, redact))
     done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     if done.returncode:
         note(f"{session}: recorded, but not all archives could be packed; see `recorder finalize`")
@@ -509,11 +492,6 @@ def finalize_session(
         for text in archive["notes"]:
             note(f"{archive['archive']}: {text}")
     return archives
-
-
-def _make_entry(result: Finalized) -> dict[str, Any]:
-    entry: dict[str, Any] = plain(result)
-    return entry
 
 
 def _format_text(results: list[Finalized]) -> str:

@@ -7,17 +7,18 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.output import emit, human_bytes, human_seconds, note, plain, progress
+from recorder.cli.output import emit, note, plain, prefix_error, progress
+from recorder.common.errors import RecorderError, UsageError
+from recorder.common.text_format import human_bytes, human_seconds
 
 if TYPE_CHECKING:
     from recorder.archives.finalize import ArchiveRequest
-    from recorder.fleet.packing_jobs import Job, Plan
+    from recorder.fleet.packing_jobs import Job
     from recorder.fleet.packing_worker import Packed
 
 
 def run(args: argparse.Namespace, steps: list[ArchiveRequest]) -> int:
     """Pack; return 0, or 1 if a session or an archive failed (the others are packed)."""
-    from recorder.common.errors import RecorderError, UsageError
     from recorder.fleet.dask_cluster import cluster, count_workers, run_jobs
     from recorder.fleet.packing_jobs import plan_jobs
     from recorder.fleet.store.base import is_store
@@ -43,25 +44,12 @@ def run(args: argparse.Namespace, steps: list[ArchiveRequest]) -> int:
             for job, outcome in run_jobs(client, plan.jobs):
                 if isinstance(outcome, RecorderError):
                     failed.append(job.title)
-                    note(f"recorder finalize: {_prefix_title(job, outcome)}")
+                    note(f"recorder finalize: {prefix_error(job.title, outcome)}")
                 else:
                     done.append((job, outcome))
                 advance(1.0, job.title)
             seconds = time.monotonic() - began_s
-    values = _collect_values(plan, done, failed, seconds)
-    emit(values, args, _format_text)
-    return 1 if failed or plan.refused else 0
-
-
-def _prefix_title(job: Job, error: Exception) -> str:
-    text = str(error)
-    return text if text.startswith(job.title) else f"{job.title}: {text}"
-
-
-def _collect_values(
-    plan: Plan, done: list[tuple[Job, Packed]], failed: list[str], seconds: float
-) -> dict[str, Any]:
-    return {
+    values = {
         "archives": [
             {"session": job.name, "archive": job.archive, "out": job.out, **plain(packed)}
             for job, packed in sorted(done, key=lambda item: item[0].title)
@@ -71,6 +59,8 @@ def _collect_values(
         "refused": plan.refused,
         "seconds": seconds,
     }
+    emit(values, args, _format_text)
+    return 1 if failed or plan.refused else 0
 
 
 def _format_text(values: dict[str, Any]) -> str:

@@ -12,13 +12,21 @@ import signal
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from recorder.cli.control import format_streams
 from recorder.cli.info import format_verdict
-from recorder.cli.output import add_format, clean, emit, note, progress
-from recorder.cli.signals import handle_signals
+from recorder.cli.output import ShowShare, add_format, emit, handle_signals, note, share_progress
+from recorder.common.errors import (
+    ConfigFaultsError,
+    FormatError,
+    SourceError,
+    StorageError,
+    UsageError,
+)
+from recorder.common.text_format import clean
 
 if TYPE_CHECKING:
     from recorder.config.loading import Config
@@ -82,7 +90,6 @@ class _Plan:
 def run(args: argparse.Namespace) -> int:
     """Import; return 0, 3 if messages were unreadable, 1 if the disk failed, 2 for a wrong file."""
     from recorder.common.clock import SystemClock
-    from recorder.common.errors import StorageError, UsageError
     from recorder.config.names import check_name
     from recorder.recording.foreground import Foreground
     from recorder.recording.preflight import check_root
@@ -104,11 +111,11 @@ def run(args: argparse.Namespace) -> int:
         with (
             foreground,
             handle_signals(lambda number: foreground.stop(signal.Signals(number).name)),
-            progress(f"importing {args.file.name}", made.bag.duration_s) as advance,
+            share_progress(f"importing {args.file.name}") as show,
         ):
             foreground.arm()
             foreground.start(plan)
-            outcome = foreground.record(_Bar(foreground, advance))
+            outcome = foreground.record(partial(_follow, foreground, show, made.bag.duration_s))
     return _finish(args, made, outcome, foreground.stopping)
 
 
@@ -118,7 +125,6 @@ def _plan_import(args: argparse.Namespace, folder: Path) -> _Plan:
     Raises:
         UsageError, SourceError: the file or a selected topic cannot be imported.
     """
-    from recorder.common.errors import FormatError, SourceError, UsageError
     from recorder.formats.bags.bag import Bag
     from recorder.formats.bags.contents import origin_ns
     from recorder.perception.recordings import played_topics, sensors_of
@@ -151,8 +157,6 @@ def _plan_import(args: argparse.Namespace, folder: Path) -> _Plan:
 
 def _parse_topics(text: str) -> dict[str, str | None]:
     """Parse the topics of ``--topics`` with their sensors' names."""
-    from recorder.common.errors import UsageError
-
     wanted: dict[str, str | None] = {}
     for part in text.split(","):
         name, equals, topic = part.strip().rpartition("=")
@@ -172,7 +176,6 @@ def _write_config(
     """Write and load the config of the session, which plays the recording as any config can."""
     import yaml
 
-    from recorder.common.errors import ConfigFaultsError, UsageError
     from recorder.recording.supervisor.driver_registry import load
 
     sensors: dict[str, Any] = {}
@@ -218,7 +221,6 @@ def _open_topics(
     Raises:
         SourceError: a topic that the user selected cannot be played.
     """
-    from recorder.common.errors import SourceError
     from recorder.recording.supervisor.driver_registry import check_sources
 
     results = {result.sensor: result for result in check_sources(config.sensors)}
@@ -270,22 +272,13 @@ def _describe_drops(found: Findings) -> str:
     return "recorded" if found.counts_losses else "unknown"
 
 
-class _Bar:
-    """Progress bar that follows the least time of the sensors that still play."""
-
-    def __init__(self, foreground: Foreground, advance: Any) -> None:
-        self._foreground, self._advance, self._done_s = foreground, advance, 0.0
-
-    def __call__(self, status: Status) -> None:
-        start_ns = self._foreground.status.start_mono_ns
-        if not isinstance(start_ns, int):
-            return
+def _follow(foreground: Foreground, show: ShowShare, duration_s: float, status: Status) -> None:
+    """Move the bar to the least time of the sensors that still play."""
+    start_ns = foreground.status.start_mono_ns
+    if isinstance(start_ns, int) and duration_s:
         streams = status.streams.values()
         reached = [stream["last_ns"] or 0 for stream in streams if not stream["ended"]]
-        done_s = (min(reached, default=start_ns) - start_ns) / 1e9
-        if done_s > self._done_s:
-            self._advance(done_s - self._done_s)
-            self._done_s = done_s
+        show((min(reached, default=start_ns) - start_ns) / 1e9 / duration_s)
 
 
 def _finish(args: argparse.Namespace, plan: _Plan, outcome: Outcome, stopped: bool) -> int:

@@ -7,16 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recorder.cli.output import (
-    add_format,
-    clean,
-    emit,
-    format_table,
-    human_bytes,
-    human_seconds,
-    human_time,
-    note,
-)
+from recorder.cli.output import add_format, clean, emit, format_table, note
+from recorder.common.text_format import clean, human_bytes, human_seconds, human_time
 from recorder.session.events import ENDS, format_event_line
 
 _MOST_LINES = 20  # of marks, and of faults

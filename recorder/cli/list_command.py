@@ -9,15 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recorder.cli.info import format_state
-from recorder.cli.output import (
-    add_format,
-    emit,
-    format_table,
-    human_bytes,
-    human_seconds,
-    human_time,
-    note,
-)
+from recorder.cli.output import add_format, emit, format_table, note
+from recorder.common.errors import UsageError
+from recorder.common.text_format import human_bytes, human_seconds, human_time
 
 if TYPE_CHECKING:
     from recorder.session.summary import Filter
@@ -113,7 +107,6 @@ def parse_since(text: str, now_ns: int) -> int:
     Raises:
         UsageError: the text has another form.
     """
-    from recorder.common.errors import UsageError
     from recorder.session.part import Moment
 
     text = text.strip()

@@ -6,8 +6,9 @@ import sys
 import time
 from typing import Any
 
-from recorder.cli.output import Screen, format_table, human_bytes, human_seconds, note
+from recorder.cli.output import Screen, format_table, note
 from recorder.common.secret_masking import mask_passwords
+from recorder.common.text_format import human_bytes, human_seconds
 from recorder.recording.supervisor.sensors import Status
 
 _LOG_S = 5.0

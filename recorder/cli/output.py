@@ -1,4 +1,4 @@
-"""Output of results as text or JSON on stdout, and formats of times and sizes.
+"""Dialogue of a verb with its user: results as text or JSON, notes, progress, interrupts.
 
 Usage in a verb's module::
 
@@ -19,24 +19,23 @@ import json
 import math
 import os
 import shutil
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from signal import SIGINT, SIGTERM
 from typing import Any, Protocol, TextIO, TypeVar
 
 from recorder.common.secret_masking import mask_passwords
-from recorder.common.text_format import clean as clean
-from recorder.common.text_format import human_bytes as human_bytes
-from recorder.common.text_format import human_rate as human_rate
-from recorder.common.text_format import human_seconds as human_seconds
-from recorder.common.text_format import human_time as human_time
-from recorder.common.text_format import is_active
+from recorder.common.text_format import clean, is_active
 
 T = TypeVar("T")
 
 FORMATS = ("text", "json")
+_SHARE = 0.002  # a smaller step of a bar is not drawn
 
 
 class Advance(Protocol):
@@ -44,6 +43,13 @@ class Advance(Protocol):
 
     def __call__(self, amount: float, now: str | None = None, /) -> None:
         """Add finished work; `now` is a new description of the work."""
+
+
+class ShowShare(Protocol):
+    """Callback that moves a progress bar to a share of the work, 0 to 1."""
+
+    def __call__(self, share: float, now: str | None = None, /) -> None:
+        """Show the share; `now` is a new description of the work."""
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:
@@ -127,6 +133,12 @@ def complain(prefix: str, error: Exception, text: str | None = None) -> None:
     """
     for each in getattr(error, "errors", (error,)):
         note(f"{prefix}: {mask_passwords(str(each) if text is None else text)}")
+
+
+def prefix_error(prefix: str, error: Exception) -> str:
+    """Return the text of an error, which begins with what it is about."""
+    text = str(error)
+    return text if text.startswith(prefix) else f"{prefix}: {text}"
 
 
 def _escape_json(dumped: str) -> str:
@@ -219,3 +231,60 @@ def progress(description: str, total: float) -> Iterator[Advance]:
             bar.update(task, advance=amount, description=now)
 
         yield advance
+
+
+@contextmanager
+def share_progress(description: str) -> Iterator[ShowShare]:
+    """Show a progress bar, as `progress` does, for work that reports its finished share."""
+    with progress(description, total=1.0) as advance:
+        shown = 0.0
+
+        def show(share: float, now: str | None = None) -> None:
+            nonlocal shown
+            if now is not None or share - shown >= _SHARE:
+                advance(max(0.0, share - shown), now)
+                shown = max(shown, share)
+
+        yield show
+
+
+@contextmanager
+def handle_signals(handler: Callable[[int], object], *numbers: int) -> Iterator[None]:
+    """Call `handler` with the number of each signal; default: SIGINT and SIGTERM."""
+    previous = {
+        number: signal.signal(number, lambda number, _: handler(number))
+        for number in numbers or (SIGINT, SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, restored in previous.items():
+            signal.signal(number, restored)
+
+
+def end_on_sigterm() -> AbstractContextManager[None]:
+    """Let SIGTERM end the command as Ctrl-C does, so that nothing half-made is left."""
+
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    return handle_signals(interrupt, SIGTERM)
+
+
+@contextmanager
+def defer_interrupt(text: str) -> Iterator[threading.Event]:
+    """Set the event on the first SIGINT or SIGTERM; raise KeyboardInterrupt on the second.
+
+    Args:
+        text: reason why the command does not end yet, for the note after the first signal.
+    """
+    interrupted = threading.Event()
+
+    def note_or_raise(_: int) -> None:
+        if interrupted.is_set():
+            raise KeyboardInterrupt
+        interrupted.set()
+        note(f"interrupted: {text}; interrupt again to end at once")
+
+    with handle_signals(note_or_raise):
+        yield interrupted

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from recorder.cli.output import note
+from recorder.common.errors import RecorderError
 
 _LAST = "_pose/meta.json"
 """The file that is written last."""
@@ -120,7 +121,6 @@ class Completion:
 
 def write_missing_labels(session: Path) -> None:
     """Write the labels of a recovered session, or of one whose recorder was killed too early."""
-    from recorder.common.errors import RecorderError
     from recorder.session.layout import CLEAN, RECOVERED
     from recorder.session.reader import read_header
 

@@ -7,8 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.output import add_format, emit, format_table, human_bytes, note
+from recorder.cli.output import add_format, emit, format_table, note
 from recorder.cli.post_session import write_missing_labels
+from recorder.common.errors import RecorderError, SessionError
+from recorder.common.text_format import human_bytes
 
 if TYPE_CHECKING:
     from recorder.recording.writer.recovery import RecoveryReport
@@ -31,7 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Recover; return 0 without losses, 3 with losses, 1 if a session could not be recovered."""
     from recorder.common.clock import SystemClock
-    from recorder.common.errors import RecorderError, SessionError
     from recorder.common.files import PosixDisk
     from recorder.recording.writer.recovery import recover
     from recorder.session.discovery import describe_outside_link, find_sessions, is_session

@@ -12,8 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from recorder.cli.output import add_format, emit, note
-from recorder.cli.signals import handle_signals
+from recorder.cli.output import add_format, emit, handle_signals, note
+from recorder.common.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,6 @@ def run(args: argparse.Namespace) -> int:
     """Replay to the end, or until SIGINT or SIGTERM; return 0."""
     from recorder.bus.sockets import TapPublisher
     from recorder.common.clock import SignalEvent, SystemClock
-    from recorder.common.errors import UsageError
     from recorder.session.reader import Session
     from recorder.session.replay import Replay
 

@@ -6,14 +6,14 @@ import argparse
 import contextlib
 import fcntl
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.output import add_format, emit, human_bytes, human_seconds, note, progress
-from recorder.cli.signals import handle_signals
+from recorder.cli.output import add_format, emit, end_on_sigterm, note, share_progress
+from recorder.common.errors import RecorderError, SessionError, StorageError, UsageError
+from recorder.common.text_format import human_bytes, human_seconds
 
 if TYPE_CHECKING:
     from recorder.viewers.report.index_rows import Row
@@ -52,7 +52,6 @@ def run(args: argparse.Namespace) -> int:
     """Write the file; return 0, or 1 if a report of ``--missing`` failed (the rest is written)."""
     # As for packing: threads of a matrix library only get in the way of what records.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from recorder.common.errors import SessionError, UsageError
     from recorder.common.syscalls import be_idle
 
     if args.out is not None:
@@ -70,13 +69,12 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None:
         _check_out(args.path if of_session else None, args.out)
     be_idle()
-    with handle_signals(_interrupt, signal.SIGTERM):  # as Ctrl-C does: nothing half-made is left
+    with end_on_sigterm():
         return _report_session(args) if of_session else _report_root(args)
 
 
 def _check_out(session: Path | None, out: Path) -> None:
     """Check that ``--out`` replaces no file of a session except its own report."""
-    from recorder.common.errors import UsageError
     from recorder.session.discovery import find_session_around
     from recorder.session.layout import REPORT
 
@@ -134,7 +132,6 @@ def _format_session(result: dict[str, Any]) -> str:
 
 def _report_root(args: argparse.Namespace) -> int:
     """Write the index of a root; with ``--missing``, first write the missing reports."""
-    from recorder.common.errors import RecorderError, SessionError
     from recorder.session.discovery import find_sessions
 
     sessions = find_sessions(args.path)
@@ -167,7 +164,6 @@ def _format_root(index: Path, rows: list[Row]) -> str:
 
 def _lacks_report(path: Path) -> bool:
     """Check that a session has no current report; skip links out of the root."""
-    from recorder.common.errors import RecorderError
     from recorder.session.discovery import describe_outside_link
     from recorder.session.layout import CLEAN, REPORT
     from recorder.session.outputs import read_summary
@@ -185,7 +181,6 @@ def _lacks_report(path: Path) -> bool:
 
 def _write_report(session: Path, out: Path | None) -> Path:
     """Write the report of a session under a lock against other reports, repair and deletion."""
-    from recorder.common.errors import SessionError
     from recorder.session.discovery import describe_outside_link
     from recorder.session.lock import hold_session
     from recorder.viewers.report import write_report
@@ -209,8 +204,6 @@ def _write_index(root: Path, out: Path | None) -> tuple[Path, list[Row]]:
 @contextlib.contextmanager
 def _lock_folder(folder: Path) -> Iterator[None]:
     """Lock a folder so that one process at a time writes its file there."""
-    from recorder.common.errors import StorageError
-
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
@@ -222,22 +215,11 @@ def _lock_folder(folder: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def _interrupt(_: int) -> None:
-    raise KeyboardInterrupt
-
-
 @contextlib.contextmanager
 def _bar(name: str) -> Iterator[Callable[[str, float], None]]:
     """Show a progress bar for one file."""
-    with progress(f"reporting {name}", total=1.0) as advance:
-        shown = 0.0
-
-        def show(what: str, share: float) -> None:
-            nonlocal shown
-            advance(max(0.0, share - shown), f"reporting {name}: {what}")
-            shown = max(shown, share)
-
-        yield show
+    with share_progress(f"reporting {name}") as show:
+        yield lambda what, share: show(share, f"reporting {name}: {what}")
 
 
 def report_session(session: Path) -> Path | None:

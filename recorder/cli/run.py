@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recorder.cli.control import format_streams
 from recorder.cli.info import format_incidents, format_verdict
-from recorder.cli.output import add_format, clean, emit, note
+from recorder.cli.output import add_format, defer_interrupt, emit, handle_signals, note
 from recorder.cli.post_session import Completion, write_missing_labels
-from recorder.cli.signals import defer_interrupt, handle_signals
-from recorder.cli.timing import PhaseTimer
+from recorder.common.errors import RecorderError, StorageError, UsageError
+from recorder.common.text_format import clean
 
 if TYPE_CHECKING:
     from recorder.config.loading import Config
@@ -50,7 +52,6 @@ def run(args: argparse.Namespace) -> int:
     from recorder.cli.finalize import configured_steps, finalize_session
     from recorder.cli.report import report_session
     from recorder.common.clock import SystemClock
-    from recorder.common.errors import StorageError, UsageError
     from recorder.config.names import check_name
     from recorder.recording.postprocessing.steps import skip
     from recorder.recording.preflight import check_root, extra_problem
@@ -101,17 +102,10 @@ def run(args: argparse.Namespace) -> int:
     happened = judge_session(outcome.session)
     timer.end("archives")
     made = {"archives": packed or [], "report": reported, "seconds": timer.seconds}
-    emit(
-        _make_result(outcome, happened) | made,
-        args,
-        lambda _: "\n".join(
-            [
-                _format_text(outcome, happened),
-                *(f"archive {a['archive']}: {a['files'][-1]}" for a in packed or []),
-                *([f"report {reported}"] if reported else []),
-            ]
-        ),
-    )
+    lines = [_format_text(outcome, happened)]
+    lines += [f"archive {a['archive']}: {a['files'][-1]}" for a in packed or []]
+    lines += [f"report {reported}"] if reported else []
+    emit(_make_result(outcome, happened) | made, args, lambda _: "\n".join(lines))
     failed = (steps and packed is None) or (wants_report and reported is None)
     return 1 if failed and not outcome.exit_code else outcome.exit_code
 
@@ -167,7 +161,6 @@ def _record(
 def _recover_all(root: Path) -> None:
     """Recover sessions that an earlier run left open; errors do not stop the new recording."""
     from recorder.common.clock import SystemClock
-    from recorder.common.errors import RecorderError
     from recorder.common.files import PosixDisk
     from recorder.recording.root_lock import is_held
     from recorder.recording.writer.recovery import recover
@@ -192,7 +185,6 @@ def _recover_all(root: Path) -> None:
 
 def judge_session(session: Path) -> dict[str, Any]:
     """Read the session's end, marks, length, state and verdict from its own accounts."""
-    from recorder.common.errors import RecorderError
     from recorder.session.accounts import read_accounts
     from recorder.session.reader import Session
     from recorder.session.verdict import judge_unreadable_session, verdict
@@ -217,16 +209,12 @@ def _make_result(outcome: Outcome, happened: dict[str, Any]) -> dict[str, Any]:
         "session": outcome.session,
         "exit_code": outcome.exit_code,
         "ended": happened["ended"] or {"cause": outcome.why, "detail": None},
-        "duration_s": happened["duration_s"],
-        "marks": happened["marks"],
+        **{key: happened[key] for key in ("duration_s", "marks")},
         "streams": {
             name: {key: s[key] for key in _OF_STREAM} for name, s in outcome.streams.items()
         },
-        "state": happened["state"],
-        **{key: happened[key] for key in ("verdict", "reasons", "remarks")},
-        "faults": outcome.faults,
-        "sealed": outcome.sealed,
-        "full": outcome.full,
+        **{key: happened[key] for key in ("state", "verdict", "reasons", "remarks")},
+        **{key: getattr(outcome, key) for key in ("faults", "sealed", "full")},
     }
 
 
@@ -248,3 +236,33 @@ def seconds(text: str) -> float:
     if not 0 < value < 1e8:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return value
+
+
+_START_FIELD = 19  # proc(5): starttime, the field 22; counted from the third
+
+
+class PhaseTimer:
+    """Seconds by phase; the first phase includes the start of Python::
+
+    timer = PhaseTimer()
+    config = load(path)
+    timer.end("config")
+    timer.seconds               # {"config": 0.31}
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._began_s = time.monotonic() - _age_s()
+
+    def end(self, name: str) -> None:
+        """End a phase, and begin the next one."""
+        now_s = time.monotonic()
+        self.seconds[name] = round(now_s - self._began_s, 3)
+        self._began_s = now_s
+
+
+def _age_s() -> float:
+    """Return the age of this process, to the kernel's tick (10 ms)."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    started_s = int(fields[_START_FIELD]) / os.sysconf("SC_CLK_TCK")
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started_s)

@@ -10,7 +10,7 @@ import traceback
 from contextlib import ExitStack
 from pathlib import Path
 
-from recorder.cli.signals import handle_signals
+from recorder.cli.output import handle_signals
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,13 +33,10 @@ def run(args: argparse.Namespace) -> int:
     from recorder.bus.control.server import ControlServer
     from recorder.cli.finalize import configured_steps
     from recorder.common.clock import SystemClock
-    from recorder.recording.daemon.daemon import Daemon
-    from recorder.recording.daemon.logs import Log, under_journald
+    from recorder.recording.daemon.daemon import Daemon, Sidecars, SystemdNotify
     from recorder.recording.daemon.remote_control import serve_tcp
-    from recorder.recording.daemon.sidecars import Sidecars
-    from recorder.recording.host.systemd import SystemdNotify
+    from recorder.recording.logs import ERROR, Log, under_journald
     from recorder.recording.supervisor.driver_registry import load
-    from recorder.recording.supervisor.log_levels import ERROR
     from recorder.recording.supervisor.process_table import LIVE, TRIGGERS
     from recorder.recording.supervisor.sidecar_process import (
         SidecarProcess,

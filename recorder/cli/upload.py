@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import signal
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.finalize import interrupt
-from recorder.cli.output import (
-    add_format,
-    emit,
-    human_bytes,
-    human_seconds,
-    note,
-    plain,
-    progress,
-)
-from recorder.cli.signals import handle_signals
+from recorder.cli.output import add_format, emit, end_on_sigterm, note, prefix_error, progress
+from recorder.common.errors import RecorderError, SessionError, UsageError
+from recorder.common.text_format import human_bytes, human_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from recorder.common.errors import RecorderError
     from recorder.fleet.uploading import Uploaded
 
 
@@ -73,8 +63,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Upload; return 0, or 1 if a session could not be uploaded (the others are uploaded)."""
-    from recorder.common.errors import UsageError
-
     if args.pending is not None:
         if (
             args.source is not None
@@ -92,19 +80,22 @@ def run(args: argparse.Namespace) -> int:
 
     def report(session: Path, error: RecorderError) -> None:
         failed.append(session)
-        note(f"recorder upload: {_prefix_session(session, error)}")
+        note(f"recorder upload: {prefix_error(str(session), error)}")
 
-    with handle_signals(interrupt, signal.SIGTERM):
+    with end_on_sigterm():
         done = (_upload_given if args.pending is None else _upload_pending)(args, report)
-    values = {"uploads": [plain(each) for each in done], "failed": [str(path) for path in failed]}
-    emit(values, args, lambda _: "\n".join(_format_text(each) for each in done))
+    emit(
+        {"uploads": done, "failed": failed},
+        args,
+        lambda _: "\n".join(_format_text(each) for each in done),
+    )
     return 1 if failed else 0
 
 
 def _upload_given(args: argparse.Namespace, failed: Callable[[Path, Any], None]) -> list[Uploaded]:
-    from recorder.common.errors import RecorderError, SessionError
     from recorder.fleet.encryption import Recipients
-    from recorder.fleet.store import StoreRefusedError, StoreUnreachableError, open_store
+    from recorder.fleet.store import open_store
+    from recorder.fleet.store.base import StoreRefusedError, StoreUnreachableError
     from recorder.fleet.uploading import Limit, sort_by_urgency, upload_session
     from recorder.session.discovery import find_sessions_below
 
@@ -163,11 +154,6 @@ def _bar(stack: ExitStack, session: Path) -> Callable[[int], None]:
     return lambda size: advance(size)
 
 
-def _prefix_session(session: Path, error: RecorderError) -> str:
-    text = str(error)
-    return text if text.startswith(str(session)) else f"{session}: {text}"
-
-
 def _format_text(done: Uploaded) -> str:
     what = f"{done.files} files, {human_bytes(done.bytes)}"
     if done.sent:
@@ -177,12 +163,7 @@ def _format_text(done: Uploaded) -> str:
     lines = [f"{done.session}: {what}{', read back' if done.read_back else ''}"]
     lines.append(f"  {done.url}/{done.manifest}")
     if done.changed:
-        lines.append(
-            f"  note: new or changed since, and not in the upload: {_shorten(done.changed)}"
-        )
+        more = f" and {len(done.changed) - 5} more" if len(done.changed) > 5 else ""
+        changed = ", ".join(done.changed[:5]) + more
+        lines.append(f"  note: new or changed since, and not in the upload: {changed}")
     return "\n".join(lines)
-
-
-def _shorten(paths: tuple[str, ...]) -> str:
-    more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
-    return ", ".join(paths[:5]) + more

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from recorder.cli.output import add_format, clean, emit, progress
+from recorder.cli.output import add_format, emit, share_progress
+from recorder.common.errors import SessionError
+from recorder.common.text_format import clean
 
 if TYPE_CHECKING:
     from recorder.archives.validation import ArchiveReport
@@ -33,8 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the report; return 0 if there is no error (warnings are allowed), else 1."""
-    from recorder.common.errors import SessionError
-
     try:
         report = _validate_session(args)
         judged = _judge(args.session, report)
@@ -51,7 +51,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _judge(path: Path, report: Report) -> Verdict:
     """Judge a session whose files were checked."""
-    from recorder.common.errors import SessionError
     from recorder.session.accounts import read_accounts
     from recorder.session.reader import Session
     from recorder.session.verdict import judge_unreadable_session, verdict
@@ -66,34 +65,24 @@ def _judge(path: Path, report: Report) -> Verdict:
 def _validate_session(args: argparse.Namespace) -> Report:
     from recorder.session.validation import validate
 
-    with progress("validating", total=1.0) as advance:
-        shown = 0.0
+    with share_progress("validating") as show:
 
-        def show(done: int, total: int) -> None:
-            nonlocal shown
-            if total and done / total - shown >= 0.002:
-                advance(done / total - shown)
-                shown = done / total
+        def count(done: int, total: int) -> None:
+            show(done / total if total else 0.0)
 
-        return validate(args.session, deep=args.deep, progress=show)
+        return validate(args.session, deep=args.deep, progress=count)
 
 
 def _validate_archives(args: argparse.Namespace, archives: list[Path]) -> int:
     """Check archives one after the other, and print the items checked and not checked."""
     from recorder.archives.validation import validate_archive
 
-    reports = []
-    for path in archives:
-        with progress(f"validating {path.name}", total=1.0) as advance:
-            shown = 0.0
+    def check(path: Path) -> ArchiveReport:
+        title = f"validating {path.name}"
+        with share_progress(title) as show:
+            return validate_archive(path, lambda by, share: show(share, f"{title}: {by}"))
 
-            def show(by: str, share: float, path: Path = path, advance: Any = advance) -> None:
-                nonlocal shown
-                if share - shown >= 0.002:
-                    advance(share - shown, f"validating {path.name}: {by}")
-                    shown = share
-
-            reports.append(validate_archive(path, show))
+    reports = [check(path) for path in archives]
     sound = all(report.sound for report in reports)
     result = {"path": args.session, "sound": sound, "archives": [r.to_wire() for r in reports]}
     emit(result, args, lambda _: "\n".join(map(_format_archive, reports)))

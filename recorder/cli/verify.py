@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recorder.cli.download import add_identity, read_identity
-from recorder.cli.output import add_format, clean, emit, progress
+from recorder.cli.output import add_format, emit, progress
+from recorder.common.errors import UsageError
+from recorder.common.text_format import clean
 
 if TYPE_CHECKING:
     from recorder.integrity.proof import Proof
@@ -46,8 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the proof; return 0 if nothing is changed, missing or added, else 1."""
-    from recorder.common.errors import UsageError
-    from recorder.fleet.store import is_store, open_store
+    from recorder.fleet.store import open_store
+    from recorder.fleet.store.base import is_store
     from recorder.fleet.verified import verify_store
     from recorder.integrity.proof import Trust
     from recorder.integrity.verify import verify

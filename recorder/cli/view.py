@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recorder.cli.output import add_format, emit, note, open_in_browser
+from recorder.common.errors import UsageError
 
 if TYPE_CHECKING:
     from recorder.config.settings import LiveSettings
@@ -72,7 +73,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _make_settings(args: argparse.Namespace) -> LiveSettings:
     """Convert the options to the config's section ``live``, and check them by its rules."""
-    from recorder.common.errors import UsageError
     from recorder.config.settings import LiveSettings
 
     if not 0 <= args.port <= 65535:

@@ -47,21 +47,20 @@ def cluster(on: str) -> Iterator[Any]:
         if name.partition(".")[0] == "distributed":
             logging.getLogger(name).setLevel(logging.CRITICAL)  # ours say what went wrong
     if match is not None:
-        workers = int(match[1] or len(os.sched_getaffinity(0)))
-        options: dict[str, Any] = {
-            "n_workers": workers,
-            "threads_per_worker": 1,
-            "dashboard_address": "127.0.0.1:0",  # any free port, and no other machine's business
-            "silence_logs": "ERROR",
-        }
         import dask
 
         with ExitStack() as stack:
             # No worker is given a job while it works on another one.
             stack.enter_context(dask.config.set({"distributed.scheduler.worker-saturation": 1.0}))
             with _defer_interrupt():
-                made = stack.enter_context(distributed.LocalCluster(**options))
-                client = stack.enter_context(distributed.Client(made, timeout=_CONNECT_S))
+                local = distributed.LocalCluster(
+                    n_workers=int(match[1] or len(os.sched_getaffinity(0))),
+                    threads_per_worker=1,
+                    dashboard_address="127.0.0.1:0",  # a free port that no other machine reaches
+                    silence_logs="ERROR",
+                )
+                stack.enter_context(local)
+                client = stack.enter_context(distributed.Client(local, timeout=_CONNECT_S))
             yield client
         return
     address = on.replace("dask://", "tcp://")

@@ -19,9 +19,8 @@ from recorder.common.files import make_empty
 from recorder.common.syscalls import rename_new, sync_file_system
 from recorder.config.names import check_name
 from recorder.fleet.encryption import Identity, Tee
-from recorder.fleet.store import Entry, Manifest, Store
-from recorder.fleet.store.base import Source, disk_errors, download, make_private_folders
-from recorder.fleet.store.manifest import ENCRYPTED, session_manifest
+from recorder.fleet.store.base import Source, Store, disk_errors, download, make_private_folders
+from recorder.fleet.store.manifest import ENCRYPTED, Entry, Manifest, session_manifest
 
 
 @dataclass(frozen=True)
@@ -38,12 +37,6 @@ class Downloaded:
     files: int
     bytes: int
     fetched: int
-
-
-def check_identity(manifest: Manifest, where: str, identity: Identity | None) -> None:
-    """Raise UsageError if files are encrypted and there is no identity."""
-    if manifest.version == ENCRYPTED and identity is None:
-        raise UsageError(f"{where}: is encrypted; --identity FILE decrypts it")
 
 
 def fetch_file(
@@ -118,7 +111,8 @@ def download_session(
     if store.stat(key) is None:
         raise UsageError(f"{store.url}: has no session {name} (no {key})")
     manifest = Manifest.read(store, key)
-    check_identity(manifest, f"{store.url}/{name}", identity)
+    if manifest.version == ENCRYPTED and identity is None:
+        raise UsageError(f"{store.url}/{name}: is encrypted; --identity FILE decrypts it")
     part, fetched = folder / f".{name}.part", 0
     with disk_errors(part):
         make_private_folders(part)
@@ -128,7 +122,10 @@ def download_session(
                 fetch_file(store, manifest, entry, target, identity)
                 fetched += entry.size
             progress(entry.size, manifest.size)
-        _remove_others(part, {part / entry.path for entry in manifest.files})
+        wanted = {part / entry.path for entry in manifest.files}
+        for path in part.rglob("*"):  # what an interrupted call left beside the files
+            if path not in wanted and not path.is_dir():
+                path.unlink()
         sync_file_system(part)
         if not rename_new(part, session):
             raise UsageError(f"{session}: is there already; nothing was changed")
@@ -149,10 +146,3 @@ def _check_local(target: Path, entry: Entry) -> bool:
             return True
     target.unlink()
     return False
-
-
-def _remove_others(part: Path, wanted: set[Path]) -> None:
-    """Remove what an interrupted call left beside the files."""
-    for path in part.rglob("*"):
-        if path not in wanted and not path.is_dir():
-            path.unlink()

@@ -24,17 +24,19 @@ import recorder
 from recorder.archives.finalize import AS_CONFIGURED, ORIGINALS, ArchiveRequest, Redact, prepare
 from recorder.common.errors import FormatError, RecorderError, SessionError
 from recorder.config.settings import plain_settings
-from recorder.fleet.store import (
-    Entry,
-    Manifest,
+from recorder.fleet.store import open_store
+from recorder.fleet.store.base import (
+    Source,
     Store,
     StoreRefusedError,
     StoreUnreachableError,
-    open_store,
+    canonical_json,
+    is_store,
 )
-from recorder.fleet.store.base import Source, canonical_json, is_store
 from recorder.fleet.store.manifest import (
     ENCRYPTED,
+    Entry,
+    Manifest,
     archive_manifest,
     list_manifests,
     session_manifest,
@@ -42,24 +44,15 @@ from recorder.fleet.store.manifest import (
 from recorder.fleet.uploading import list_files
 from recorder.perception.calibration import read_calibration
 from recorder.perception.redaction.pictures import describe
+from recorder.session import layout
 from recorder.session.discovery import find_sessions_below
-from recorder.session.layout import (
-    ARCHIVES,
-    CLEAN,
-    EVENTS,
-    JOURNAL,
-    PRIVATE,
-    RECOVERED,
-    REPORT,
-    SESSION_JSON,
-)
 from recorder.session.reader import Session
 
 _READERS: Final = 16  # manifests that are read at a time
-_JOURNAL: Final = f"{PRIVATE}/{JOURNAL}"
+_JOURNAL: Final = f"{layout.PRIVATE}/{layout.JOURNAL}"
 # The journal has digests of all data.
 _TELLING: Final = (
-    *(_JOURNAL, f"{PRIVATE}/{SESSION_JSON}", f"{PRIVATE}/{EVENTS}"),
+    *(_JOURNAL, f"{layout.PRIVATE}/{layout.SESSION_JSON}", f"{layout.PRIVATE}/{layout.EVENTS}"),
     *("config.yaml", "calibration.yaml"),
 )
 
@@ -170,7 +163,10 @@ def plan_jobs(
         StorageError: a store cannot be read.
     """
     prepared = prepare(steps)
-    given = None if calibration is None else _check_calibration(calibration)
+    given = None
+    if calibration is not None:
+        read_calibration(calibration)  # checks it
+        given = calibration.read_bytes()
     store = open_store(out)
     refused: dict[str, str] = {}
     found: dict[str, _Found] = {}
@@ -237,7 +233,7 @@ def find_conflict(job: Job, store: Store) -> str | None:
 
 def is_input(path: str) -> bool:
     """Check that packing reads a file of a session."""
-    return path.partition("/")[0] != ARCHIVES and path != REPORT
+    return path.partition("/")[0] != layout.ARCHIVES and path != layout.REPORT
 
 
 def _hash_inputs(entries: Iterable[Entry]) -> str:
@@ -275,11 +271,10 @@ def _find_stored(url: str, refused: dict[str, str], readable: bool) -> Iterator[
 
 
 def _find_local(folder: str, refused: dict[str, str]) -> Iterator[_Found]:
-    def unlisted(message: str) -> None:
-        refused[folder] = message
-
     nothing = True
-    for path in find_sessions_below(Path(folder).absolute(), unlisted):
+    for path in find_sessions_below(
+        Path(folder).absolute(), lambda text: refused.update({folder: text})
+    ):
         nothing = False
         try:
             yield _read_folder(path)
@@ -292,7 +287,7 @@ def _find_local(folder: str, refused: dict[str, str]) -> Iterator[_Found]:
 def _read_folder(path: Path) -> _Found:
     with Session(path) as session:
         name, state = session.name, session.state
-    if state not in (CLEAN, RECOVERED):
+    if state not in (layout.CLEAN, layout.RECOVERED):
         raise SessionError(f"was not closed; run `recorder recover {path}` first")
     paths = [file for file in list_files(path) if is_input(file)]
     telling = [file for file in paths if file in _TELLING] if _JOURNAL in paths else paths
@@ -302,9 +297,3 @@ def _read_folder(path: Path) -> _Found:
             entries.append(Entry(file, source.size, source.read_all()))
     size = sum((path / file).stat().st_size for file in paths)
     return _Found(name, str(path), False, _hash_inputs(entries), size)
-
-
-def _check_calibration(path: Path) -> bytes:
-    """Check a calibration file and return its bytes."""
-    read_calibration(path)
-    return path.read_bytes()

@@ -23,9 +23,15 @@ from recorder.config.settings import RedactSettings, read_settings
 from recorder.fleet.encryption import Identity
 from recorder.fleet.fetching import fetch_file
 from recorder.fleet.packing_jobs import Job, find_conflict, is_input, plan_redaction
-from recorder.fleet.store import Entry, Manifest, Store, open_store
-from recorder.fleet.store.base import disk_errors
-from recorder.fleet.store.manifest import ENCRYPTED, archive_manifest, session_manifest
+from recorder.fleet.store import Store, open_store
+from recorder.fleet.store.base import Store, disk_errors
+from recorder.fleet.store.manifest import (
+    ENCRYPTED,
+    Entry,
+    Manifest,
+    archive_manifest,
+    session_manifest,
+)
 from recorder.integrity.archives import describe_source
 
 # Multiple of a session's bytes: itself and its archive; once more for redacted pictures.
@@ -78,7 +84,11 @@ def pack_job(job: Job, scratch: str | None = None) -> Packed:
             raise StorageError(why)
         made = Manifest.read(store, key)
         return Packed(where, len(made.files), made.size, 0, 0, 0, 0, (), found=True)
-    folder = Path(scratch or _find_dask_folder()) / f"{job.identity[:16]}-{os.getpid()}"
+    if scratch is None:
+        from distributed import get_worker
+
+        scratch = str(get_worker().local_directory)
+    folder = Path(scratch) / f"{job.identity[:16]}-{os.getpid()}"
     began_cpu_s, began_s = time.process_time(), time.monotonic()
     with _make_scratch(folder):
         session = _fetch_session(job, folder) if job.stored else Path(job.source)
@@ -90,12 +100,6 @@ def pack_job(job: Job, scratch: str | None = None) -> Packed:
         *(where, len(manifest.files), manifest.size, fetched_s - began_s, packed_s - fetched_s),
         *(time.monotonic() - packed_s, time.process_time() - began_cpu_s, result.notes),
     )
-
-
-def _find_dask_folder() -> str:
-    from distributed import get_worker
-
-    return str(get_worker().local_directory)
 
 
 @contextmanager

@@ -21,7 +21,8 @@ from recorder.common.errors import RecorderError
 from recorder.config.loading import Config
 from recorder.config.settings import UploadSettings
 from recorder.fleet.encryption import Recipients
-from recorder.fleet.store import StoreRefusedError, StoreUnreachableError, open_store
+from recorder.fleet.store import open_store
+from recorder.fleet.store.base import StoreRefusedError, StoreUnreachableError
 from recorder.fleet.store.folder import FolderStore
 from recorder.fleet.uploading import Limit, Progress, Uploaded, sort_by_urgency, upload_session
 from recorder.recording.postprocessing.retention import is_unclaimed

@@ -22,8 +22,15 @@ from recorder.common.errors import StorageError
 from recorder.common.files import PosixDisk
 from recorder.common.struct_codec import prepare_type
 from recorder.fleet.encryption import Recipients
-from recorder.fleet.store import Entry, ObjectExistsError, Segment, Store
-from recorder.fleet.store.base import Pace, Source, disk_errors, same_content
+from recorder.fleet.store.base import (
+    ObjectExistsError,
+    Pace,
+    Source,
+    Store,
+    disk_errors,
+    same_content,
+)
+from recorder.fleet.store.manifest import Entry, Segment
 from recorder.session.layout import private
 from recorder.session.outputs import UPLOAD_PARTS
 

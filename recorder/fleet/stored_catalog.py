@@ -17,8 +17,8 @@ from recorder.fleet.catalog.catalog import KnownRows, Update
 from recorder.fleet.catalog.rows import Row
 from recorder.fleet.catalog.table import write_table
 from recorder.fleet.encryption import Identity
-from recorder.fleet.store import Manifest, Store
-from recorder.fleet.store.manifest import list_manifests, session_manifest
+from recorder.fleet.store.base import Store
+from recorder.fleet.store.manifest import Manifest, list_manifests, session_manifest
 
 _READERS: Final = 16  # manifests that are read at a time
 
@@ -47,7 +47,9 @@ def catalog_store(store: Store, out: Path, identity: Identity | None = None) -> 
             sizes[name] = size
     rows, new = [], []
     for name in sorted(sizes):
-        stamp = _compute_stamp(sizes[name], archives[name], identity is not None)
+        opened = "" if identity is None else " opened"  # a decrypted row has more values
+        text = f"{sizes[name]} {' '.join(sorted(archives[name]))}{opened}"
+        stamp = hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
         row = known.get(f"{store.url}/{name}")
         if row is not None and row.stamp == stamp:
             rows.append(row)
@@ -59,12 +61,6 @@ def catalog_store(store: Store, out: Path, identity: Identity | None = None) -> 
     write_table(out, rows)
     gone = len(known.keys() - {row.location for row in rows})
     return Update(out, tuple(rows), len(new), len(rows) - len(new), gone)
-
-
-def _compute_stamp(size: int, archives: list[str], opened: bool) -> str:
-    """Return a digest of a manifest's size, its archives, and whether its row is decrypted."""
-    text = f"{size} {' '.join(sorted(archives))}{' opened' if opened else ''}"
-    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
 def _read_row(

@@ -21,29 +21,26 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from recorder.common.errors import SessionError, StorageError
 from recorder.config.names import check_name
-from recorder.fleet.catalog.rows import Row, read_row
+from recorder.fleet.catalog.rows import read_row
 from recorder.fleet.encryption import Recipients
 from recorder.fleet.sealed_upload import SealedUpload, forget
-from recorder.fleet.store import Entry, Manifest, ObjectExistsError, Store
-from recorder.fleet.store.base import Pace, Source, check_key, disk_errors, same_content
-from recorder.fleet.store.manifest import ENCRYPTED, VERSION, session_manifest
-from recorder.session.layout import (
-    ARCHIVES,
-    CLEAN,
-    KEEP,
-    LOCK,
-    PRIVATE,
-    RECOVERED,
-    REPORT,
-    private,
-    read_session_json,
+from recorder.fleet.store.base import (
+    ObjectExistsError,
+    Pace,
+    Source,
+    Store,
+    check_key,
+    disk_errors,
+    same_content,
 )
+from recorder.fleet.store.manifest import ENCRYPTED, VERSION, Entry, Manifest, session_manifest
+from recorder.session import layout
 from recorder.session.lock import hold_session
 from recorder.session.outputs import (
     UPLOAD_PARTS,
@@ -61,7 +58,7 @@ from recorder.session.validation_report import ERROR
 Progress = Callable[[int], None]
 """Callback that receives the size of each file that is in the store now, in bytes."""
 
-_LOCAL: Final = (LOCK, UPLOADED, UPLOAD_PARTS)  # of `_recorder`: of use here only
+_LOCAL: Final = (layout.LOCK, UPLOADED, UPLOAD_PARTS)  # of `_recorder`: of use here only
 _UNFINISHED: Final = re.compile(r"\..*\.part|.*\.tmp")  # of the finalizer, and of a disk's files
 _METADATA: Final = (".yaml", ".json", ".jsonl", ".csv")
 
@@ -135,7 +132,7 @@ def _walk(folder: Path, prefix: str) -> Iterator[str]:
             path = prefix + entry.name
             if _UNFINISHED.fullmatch(entry.name):
                 continue
-            if prefix == f"{PRIVATE}/" and entry.name in _LOCAL:
+            if prefix == f"{layout.PRIVATE}/" and entry.name in _LOCAL:
                 continue
             if entry.is_dir(follow_symlinks=False):
                 yield from _walk(folder / entry.name, f"{path}/")
@@ -145,11 +142,11 @@ def _walk(folder: Path, prefix: str) -> Iterator[str]:
 
 def _rank(path: str) -> int:
     top = path.partition("/")[0]
-    if top == ARCHIVES:
+    if top == layout.ARCHIVES:
         return 3
-    if top == PRIVATE or path.endswith(_METADATA):
+    if top == layout.PRIVATE or path.endswith(_METADATA):
         return 0
-    return 1 if path == REPORT else 2
+    return 1 if path == layout.REPORT else 2
 
 
 def sort_by_urgency(sessions: Iterable[Path]) -> list[Path]:
@@ -157,10 +154,10 @@ def sort_by_urgency(sessions: Iterable[Path]) -> list[Path]:
 
     def rank(session: Path) -> tuple[bool, str]:
         try:
-            is_clip = "origin" in read_session_json(session)
+            is_clip = "origin" in layout.read_session_json(session)
         except SessionError:
             is_clip = False
-        return not (is_clip or private(session, KEEP).exists()), str(session)
+        return not (is_clip or layout.private(session, layout.KEEP).exists()), str(session)
 
     return sorted(sessions, key=rank)
 
@@ -207,7 +204,7 @@ def upload_session(
 
         with disk_errors(session):
             stamp = compute_stamp(session)
-        manifest = _find_manifest(store, key)
+        manifest = None if store.stat(key) is None else Manifest.read(store, key)
         is_new = manifest is None
         if manifest is None:
             _check_soundness(session)
@@ -231,10 +228,11 @@ def upload_session(
             stamp = ""
         write_uploaded(session, UploadedTo(store.url, digest, read_back, stamp))
         forget(session, store)
-        for record in private(session, UPLOAD_PARTS).glob("*"):
+        for record in layout.private(session, UPLOAD_PARTS).glob("*"):
             store.abandon(record)  # of a file that is no longer there
         with suppress(OSError):
-            private(session, UPLOAD_PARTS).rmdir()  # unless another upload is under way
+            # Unless an upload into another store is under way.
+            layout.private(session, UPLOAD_PARTS).rmdir()
     seconds = time.monotonic() - started
     return Uploaded(
         *(session, store.url, key, len(manifest.files), manifest.size, sent),
@@ -263,7 +261,7 @@ def _check(session: Path) -> str:
     """Check that a session can be uploaded; return its name."""
     with Session(session) as opened:
         state, name = opened.state, opened.name
-    if state not in (CLEAN, RECOVERED):
+    if state not in (layout.CLEAN, layout.RECOVERED):
         raise SessionError(
             f"{session}: was not closed; run `recorder recover {session}` before it is uploaded"
         )
@@ -276,7 +274,7 @@ def _check_soundness(session: Path) -> None:
     All counts, stamps and lengths are checked; some payloads are checked.
     """
     with Session(session) as opened:
-        parts = (PRIVATE, *opened.streams)
+        parts = (layout.PRIVATE, *opened.streams)
     for part in parts:
         for link in (session / part, *(session / part).rglob("*")):
             if link.is_symlink():
@@ -290,12 +288,6 @@ def _check_soundness(session: Path) -> None:
                 f"{session}: is damaged; not uploaded; `recorder validate {session}` lists all "
                 f"problems, the first is: {problem.message}"
             )
-
-
-def _find_manifest(store: Store, key: str) -> Manifest | None:
-    if store.stat(key) is None:
-        return None
-    return Manifest.read(store, key)
 
 
 def _upload(
@@ -324,13 +316,15 @@ def _upload(
             entries.append(entry)
             progress(entry.size)
     entries.sort(key=lambda entry: entry.path)
-    row = _make_row(session, entries)
+    size = sum(entry.size for entry in entries)
+    # Without the values that hold on this machine only.
+    row = msgspec.structs.replace(read_row(session), location="", stamp="", bytes=size)
     manifest = Manifest(
         kind="session",
         name=name,
         folder=name,
         files=tuple(entries),
-        about=_to_values(row if recipients is None else row.public()),
+        about=msgspec.to_builtins(row if recipients is None else row.public()),
         recipients=() if recipients is None else recipients.names,
         sealed=b"" if recipients is None else recipients.encrypt_bytes(msgspec.json.encode(row)),
         version=VERSION if recipients is None else ENCRYPTED,
@@ -344,7 +338,7 @@ def _upload_plain(session: Path, name: str, path: str, store: Store, pace: Pace)
     """Upload a file without encryption."""
     source = session / path
     digest = hashlib.sha256(f"{store.url} {path}".encode()).hexdigest()[:24]
-    record = private(session, UPLOAD_PARTS) / digest
+    record = layout.private(session, UPLOAD_PARTS) / digest
     with disk_errors(source):
         size = source.stat().st_size
     try:
@@ -365,18 +359,6 @@ def _read_stamp(path: Path) -> tuple[int, int] | None:
     return None
 
 
-def _make_row(session: Path, entries: Iterable[Entry]) -> Row:
-    """Return the session's row of a catalog, without values that hold on this machine only."""
-    return msgspec.structs.replace(
-        read_row(session), location="", stamp="", bytes=sum(entry.size for entry in entries)
-    )
-
-
-def _to_values(row: Row) -> dict[str, Any]:
-    values: dict[str, Any] = msgspec.to_builtins(row)
-    return values
-
-
 def _find_changes(session: Path, manifest: Manifest, store: Store) -> tuple[str, ...]:
     """Return the paths by which a session differs from its upload, among those that may change.
 
@@ -387,7 +369,7 @@ def _find_changes(session: Path, manifest: Manifest, store: Store) -> tuple[str,
     for entry in manifest.files:
         if entry.path in here and _matches(session / entry.path, entry):
             continue
-        if _rank(entry.path) == 2 or entry.path == f"{PRIVATE}/session.json":
+        if _rank(entry.path) == 2 or entry.path == f"{layout.PRIVATE}/session.json":
             raise ObjectExistsError(
                 f"{store.url}/{manifest.folder}: is the upload of another session of this name, or "
                 f"this one was changed since: {entry.path} differs"

@@ -17,12 +17,12 @@ from recorder.common.errors import RecorderError, StorageError
 from recorder.config.settings import ARCHIVES
 from recorder.fleet.encryption import Identity
 from recorder.fleet.fetching import fetch_file
-from recorder.fleet.store import Manifest, Store
-from recorder.fleet.store.base import same_content
+from recorder.fleet.store.base import Store, same_content
 from recorder.fleet.store.manifest import (
     ENCRYPTED,
     LEFT_SEGMENT,
     MANIFESTS,
+    Manifest,
     archive_manifest,
     is_manifest,
     session_manifest,

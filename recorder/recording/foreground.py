@@ -21,8 +21,8 @@ from recorder.bus.messages import Ending
 from recorder.common.clock import Clock
 from recorder.common.errors import ConfigError, ConfigFaultsError, RecorderError, StorageError
 from recorder.config.loading import Config
-from recorder.recording.host.clock_record import ClockRecord
-from recorder.recording.supervisor.log_levels import WARNING, LogLine
+from recorder.recording.host.clocks import ClockRecord
+from recorder.recording.logs import WARNING, LogLine
 from recorder.recording.supervisor.sensors import Sensor, Status
 from recorder.recording.supervisor.supervisor import Supervisor
 from recorder.recording.supervisor.writer_client import WriterRequest

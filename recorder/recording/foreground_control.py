@@ -25,9 +25,9 @@ from recorder.common.files import Closeable
 from recorder.config.settings import LiveSettings
 from recorder.recording.daemon.status import Snapshot, describe
 from recorder.recording.foreground import Foreground, Outcome
+from recorder.recording.logs import LogLine
 from recorder.recording.sessions.marks import Marks
-from recorder.recording.sessions.state_machine import RefusedError, State
-from recorder.recording.supervisor.log_levels import LogLine
+from recorder.recording.sessions.state_machine import DesiredState, RefusedError, State
 from recorder.recording.supervisor.process_table import LIVE
 from recorder.recording.supervisor.sidecar_process import SidecarProcess, live_request
 from recorder.recording.supervisor.writer_client import account
@@ -100,15 +100,14 @@ class ForegroundControl(Closeable):
     def status(self) -> dict[str, Any]:
         """Return the status in the shape of a daemon's (docs/daemon.md)."""
         foreground = self._foreground
+        wanted = self._last is None and not foreground.stopping
         snapshot = Snapshot(
             now_ns=self._clock.monotonic_ns(),
             started_ns=self._started_ns,
             state=str(self._state),
             state_since_ns=self._since_ns,
             ready=foreground.settled,
-            wanted=self._last is None and not foreground.stopping,
-            by="user",
-            name=self._plan.name,
+            desired=DesiredState(wanted, self._plan.name, part=1),
             session=foreground.session,
             session_since_ns=self._began_ns,
             last=self._last,

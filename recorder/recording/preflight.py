@@ -1,18 +1,24 @@
-"""Checks of the disk and the machine before a recording."""
+"""Checks of the disk, the kernel and the user's permissions before a recording."""
 
 from __future__ import annotations
 
 import errno
+import grp
 import importlib.util
+import os
 import shutil
 import socket
+import stat
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from recorder.codecs.streams import StreamSpec
+from recorder.common.clock import Clock
 from recorder.common.errors import need_extra
+from recorder.common.secret_masking import mask_passwords
+from recorder.config.loading import Config
 from recorder.config.settings import (
     LiveSettings,
     RingSettings,
@@ -21,15 +27,15 @@ from recorder.config.settings import (
     is_loopback,
 )
 from recorder.recording.host.disk import (
-    MEASURED_S,
     DiskSpeed,
     FileSystem,
     file_system,
-    measure,
     nearest,
 )
 from recorder.recording.host.disk_encryption import find_unencrypted
-from recorder.recording.host.kernel import device_problem, receive_buffer_warning
+
+if TYPE_CHECKING:
+    from recorder.recording.supervisor.supervisor import Supervisor
 
 START_S = 120.0
 """Recording time for which a disk must have room above its minimum when a recording begins, s."""
@@ -46,17 +52,13 @@ class RootReport:
     """State of the folder in which sessions are created.
 
     Attributes:
-        root: the folder, absolute.
         exists: whether the folder exists; without a problem, a missing folder can be created.
         free_bytes: free space of its file system, for this user; None if unknown.
-        floor_bytes: ``storage.min_free_gb`` in bytes.
         problem: why nothing can be recorded there, one line; None if recording is possible.
     """
 
-    root: Path
     exists: bool
     free_bytes: int | None
-    floor_bytes: int
     problem: str | None = None
 
 
@@ -69,7 +71,7 @@ def check_root(root: Path, storage: StorageSettings) -> RootReport:
     exists, free = False, None
 
     def report(problem: str | None) -> RootReport:
-        return RootReport(root, exists, free, floor, problem)
+        return RootReport(exists, free, problem)
 
     try:
         exists = root.exists()
@@ -160,42 +162,23 @@ def ring_problem(ring: RingSettings | None, storage: StorageSettings) -> str | N
         return f"{ring.ram_folder} cannot be read: {error.strerror}"
 
 
-@dataclass(frozen=True, slots=True)
-class DiskReport:
-    """File system and write speed of the disk under a root.
-
-    Attributes:
-        system: the file system; None if it is unknown.
-        speed: the measured speed; None if nothing could be written.
-    """
-
-    system: FileSystem | None
-    speed: DiskSpeed | None
-
-
-def examine_disk(report: RootReport, seconds: float = MEASURED_S) -> DiskReport:
-    """Identify the file system of a root, and measure the disk unless the root has a problem."""
-    speed = measure(nearest(report.root), seconds) if report.problem is None else None
-    return DiskReport(file_system(report.root), speed)
-
-
 def disk_findings(
-    disk: DiskReport, storage: StorageSettings, rate: float
+    system: FileSystem | None, speed: DiskSpeed | None, storage: StorageSettings, rate: float
 ) -> tuple[list[str], list[str]]:
     """Return the problems and warnings of a disk, for a rig with `rate` bytes per second."""
     problems, warnings = [], []
-    if disk.system is not None and disk.system.warning is not None:
-        warnings.append(f"{disk.system.mount_point} is {disk.system.kind}, {disk.system.warning}")
-    if disk.speed is not None and rate > 0:
-        shown = f"the disk takes {disk.speed.bytes_per_second / 1e6:.0f} MB/s"
-        if disk.speed.bytes_per_second < rate:
+    if system is not None and system.warning is not None:
+        warnings.append(f"{system.mount_point} is {system.kind}, {system.warning}")
+    if speed is not None and rate > 0:
+        shown = f"the disk takes {speed.bytes_per_second / 1e6:.0f} MB/s"
+        if speed.bytes_per_second < rate:
             problems.append(f"{shown}, the sensors give {rate / 1e6:.0f}")
-        elif disk.speed.bytes_per_second < _HEADROOM * rate:
+        elif speed.bytes_per_second < _HEADROOM * rate:
             warnings.append(f"{shown}, less than twice what the sensors give ({rate / 1e6:.0f})")
-        waiting = rate * (disk.speed.sync_p99_s + 2 * storage.sync_interval_ms / 1e3)
+        waiting = rate * (speed.sync_p99_s + 2 * storage.sync_interval_ms / 1e3)
         if waiting > storage.buffer_bytes:
             warnings.append(
-                f"syncs take up to {disk.speed.sync_p99_s:.2f} s: {waiting / 1e6:.0f} MB would "
+                f"syncs take up to {speed.sync_p99_s:.2f} s: {waiting / 1e6:.0f} MB would "
                 f"wait, storage.buffer_mb is {storage.buffer_mb:g}"
             )
     return problems, warnings
@@ -214,12 +197,6 @@ def sensor_findings(entry: SensorEntry, streams: tuple[StreamSpec, ...]) -> list
     return found
 
 
-def machine_warnings(sensors: Sequence[SensorEntry]) -> list[str]:
-    """Return warnings about settings of the machine that may lose samples."""
-    warning = receive_buffer_warning({entry.scheme for entry in sensors})
-    return [] if warning is None else [warning]
-
-
 def extra_problem() -> str | None:
     """Return which modules of the extra ``live`` are missing; None if all are installed."""
     missing = [name for name in LIVE_MODULES if importlib.util.find_spec(name) is None]
@@ -233,34 +210,26 @@ class LiveReport:
     """State of the extra, the port and the certificate of the live process.
 
     Attributes:
-        missing: which modules of the extra are missing; None if all are installed.
-        taken: why the live process cannot listen; None if it can.
+        installed: whether all modules of the extra are installed.
+        port_free: whether the live process can listen.
         certificate: why the TLS files cannot be loaded; None if they can, or none are configured.
-        unencrypted: whether the token crosses the network unencrypted.
+        warnings: conditions that keep viewers out or are unsafe; none affects the recording.
     """
 
-    missing: str | None
-    taken: str | None
+    installed: bool
+    port_free: bool
     certificate: str | None
-    unencrypted: bool
-
-    @property
-    def warnings(self) -> list[str]:
-        """Conditions that keep viewers out or are unsafe; they do not affect the recording."""
-        found = []
-        if self.missing is not None:
-            found.append(f"live: {self.missing}")
-        if self.taken is not None:
-            found.append(f"live.port: {self.taken}")
-        if self.unencrypted:
-            found.append("live.bind: without live.certificate the token is not encrypted")
-        return found
+    warnings: list[str]
 
 
 def examine_live(live: LiveSettings) -> LiveReport:
     """Check the extra, the port and the certificate of the live process."""
-    unencrypted = live.certificate is None and not is_loopback(live.bind)
-    return LiveReport(extra_problem(), _port_problem(live), _certificate_problem(live), unencrypted)
+    missing, taken = extra_problem(), _port_problem(live)
+    warnings = [] if missing is None else [f"live: {missing}"]
+    warnings += [] if taken is None else [f"live.port: {taken}"]
+    if live.certificate is None and not is_loopback(live.bind):
+        warnings.append("live.bind: without live.certificate the token is not encrypted")
+    return LiveReport(missing is None, taken is None, _certificate_problem(live), warnings)
 
 
 def _port_problem(live: LiveSettings) -> str | None:
@@ -289,3 +258,104 @@ def _certificate_problem(live: LiveSettings) -> str | None:
     except OSError as error:
         return f"cannot be loaded with live.key: {error.strerror or error}"
     return None
+
+
+RMEM_MAX = Path("/proc/sys/net/core/rmem_max")
+WANTED_RMEM = 32 << 20
+"""Receive buffer that the sockets of lidars and radars request, bytes: at least two sweeps."""
+
+NETWORK_SCHEMES = frozenset(("udp", "ouster", "dca1000"))
+DEVICE_SCHEMES = frozenset(("serial", "v4l2"))
+
+
+def receive_buffer_warning(
+    schemes: set[str], wanted: int = WANTED_RMEM, limit: Path = RMEM_MAX
+) -> str | None:
+    """Return why bursts of packets may be lost; None if they fit, or no source is a socket."""
+    if not schemes & NETWORK_SCHEMES:
+        return None
+    try:
+        granted = int(limit.read_text())
+    except (OSError, ValueError):
+        return None
+    if granted >= wanted:
+        return None
+    return (
+        f"net.core.rmem_max is {granted}, the sockets want {wanted}: packets are lost when this "
+        f"machine is busy; set it with `sysctl -w net.core.rmem_max={wanted}` "
+        "(systemd/60-recorder.conf does so at every boot)"
+    )
+
+
+def device_problem(scheme: str, address: str) -> str | None:
+    """Return why this user may not open a serial port or a camera; None if permitted or missing.
+
+    This checks permissions only; opening the device reports a missing one.
+    """
+    if scheme not in DEVICE_SCHEMES:
+        return None
+    path = Path(address)
+    try:
+        mode = path.stat()
+    except OSError:
+        return None
+    if not stat.S_ISCHR(mode.st_mode) or os.access(path, os.R_OK | os.W_OK):
+        return None
+    try:
+        group = grp.getgrgid(mode.st_gid).gr_name
+    except KeyError:
+        group = str(mode.st_gid)
+    return (
+        f"{path} may not be opened by this user, but by the group {group}: "
+        f"`sudo usermod -aG {group} USER`, or systemd/60-recorder.rules"
+    )
+
+
+_CACHED_S = 2.0
+
+
+class StartChecks:
+    """Checks of one daemon before it starts a recording.
+
+    Args:
+        config: the daemon's config.
+        clock: injectable.
+        supervisor: source of the streams' data rates.
+    """
+
+    def __init__(self, config: Config, clock: Clock, supervisor: Supervisor) -> None:
+        self._config, self._clock, self._supervisor = config, clock, supervisor
+        self._known: str | None = None
+        self._until_ns = 0
+
+    def find_root_problem(self) -> str | None:
+        """Return why the root cannot be recorded into at all; None if it can."""
+        storage = self._config.storage
+        problem = check_root(self._config.session.root, storage).problem
+        return problem or ring_problem(self._config.ring, storage)
+
+    def find_room_problem(self) -> str | None:
+        """Return why the disk is too full for a recording to begin; None if it is not."""
+        if self._config.ring is not None:  # a ring deletes its oldest parts while it records
+            return None
+        root, supervisor = self._config.session.root, self._supervisor
+        rate = supervisor.progress.volumes.rate
+        bytes_per_s = sum(
+            rate(name) or spec.bytes_per_second
+            for sensor in supervisor.sensors.values()
+            for name, spec in sensor.specs.items()
+            if not spec.finite  # a file may be shorter than a minute
+        )
+        try:
+            return room_problem(root, self._config.storage, bytes_per_s)
+        except OSError as error:
+            return f"{root} cannot be read: {error.strerror}"
+
+    def find_refusal(self) -> str | None:
+        """Return the first problem of root and room, cached for two seconds: status asks often."""
+        now_ns = self._clock.monotonic_ns()
+        if now_ns >= self._until_ns:
+            self._until_ns = now_ns + round(_CACHED_S * 1e9)
+            problem = self.find_root_problem() or self.find_room_problem()
+            self._known = None if problem is None else mask_passwords(problem)
+        return self._known

@@ -9,28 +9,27 @@ from typing import Any
 import pytest
 
 from recorder.cli import main
-from recorder.cli.import_command import _Bar, _derive_name
+from recorder.cli.import_command import _derive_name, _follow
 
 
 def test_the_bar_follows_the_slowest_sensor_that_plays() -> None:
     moved: list[float] = []
     foreground: Any = SimpleNamespace(status=SimpleNamespace(start_mono_ns=10**9))
-    bar = _Bar(foreground, moved.append)
 
     def show(**streams: tuple[float | None, str | None]) -> float:
         known = {
             name: {"last_ns": None if s is None else round((1 + s) * 1e9), "ended": ended}
             for name, (s, ended) in streams.items()
         }
-        bar(SimpleNamespace(streams=known))  # type: ignore[arg-type]
-        return sum(moved)
+        status: Any = SimpleNamespace(streams=known)
+        _follow(foreground, lambda share, _=None: moved.append(share), 10.0, status)
+        return moved[-1]
 
     assert show() == 0
-    assert show(a=(None, None), b=(5, None)) == 0
-    assert show(a=(2, None), b=(5, None)) == 2
-    assert show(a=(2, "eof"), b=(5, None)) == 5
-    assert show(a=(2, None), b=(5, None)) == 5  # it never goes back
-    assert show(a=(2, "eof"), b=(9, "eof")) == 5
+    assert show(a=(None, None), b=(5, None)) == -0.1  # which the bar does not show
+    assert show(a=(2, None), b=(5, None)) == 0.2
+    assert show(a=(2, "eof"), b=(5, None)) == 0.5
+    assert show(a=(2, "eof"), b=(9, "eof")) == 0
 
 
 def test_a_file_that_no_source_can_name_is_one_error(

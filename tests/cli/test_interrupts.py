@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from recorder.cli import main
+from recorder.cli.output import defer_interrupt, end_on_sigterm
 from recorder.cli.post_session import Completion
-from recorder.cli.signals import defer_interrupt
 
 CONFIG = """\
 version: 1
@@ -30,6 +30,13 @@ def test_the_second_signal_interrupts(capsys: pytest.CaptureFixture[str]) -> Non
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGTERM)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_sigterm_ends_a_verb_as_ctrl_c_does() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), end_on_sigterm():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.parametrize("during", ["completion", "packing"])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from pathlib import Path
@@ -12,22 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recorder.cli import main
-from recorder.cli.output import (
-    add_format,
-    clean,
-    complain,
-    emit,
-    format_table,
-    human_bytes,
-    human_rate,
-    human_seconds,
-    human_time,
-    note,
-    plain,
-    progress,
-)
+from recorder.cli import main, output
+from recorder.cli.output import add_format, complain, emit, format_table, note, plain, progress
 from recorder.common.errors import ConfigError, ConfigFaultsError
+from recorder.common.text_format import clean, human_bytes, human_rate, human_seconds, human_time
 
 
 class Color(StrEnum):
@@ -138,6 +128,23 @@ def test_rates_and_times() -> None:
     assert human_time(1_714_564_800_250_999_999) == "2024-05-01 12:00:00.250 UTC"
     assert human_time(-1) == "1969-12-31 23:59:59.999 UTC"
     assert human_time(None) == "-"
+
+
+def test_a_bar_of_shares_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved: list[tuple[float, str | None]] = []
+
+    @contextlib.contextmanager
+    def shown(description: str, total: float) -> Iterator[Callable[[float, str | None], None]]:
+        assert (description, total) == ("working", 1.0)
+        yield lambda amount, now: moved.append((amount, now))
+
+    monkeypatch.setattr(output, "progress", shown)
+    with output.share_progress("working") as show:
+        for share in (0.25, 0.251, -1.0, 0.5):
+            show(share)
+        show(0.25, "again")
+        show(0.75)
+    assert moved == [(0.25, None), (0.25, None), (0.0, "again"), (0.25, None)]
 
 
 def test_no_progress_bar_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,8 +16,7 @@ import pytest
 
 from recorder.bus.sockets import TapSubscriber
 from recorder.bus.wire import Kind, check_data
-from recorder.cli import main
-from recorder.cli import validate as validate_verb
+from recorder.cli import main, output
 from recorder.cli.list_command import parse_since
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import UsageError
@@ -408,9 +407,9 @@ def test_the_progress_of_validate_comes_to_its_end_in_small_steps(
     steps: list[float] = []
 
     @contextlib.contextmanager
-    def shown(description: str, total: float) -> Iterator[Callable[[float], None]]:
+    def shown(description: str, total: float) -> Iterator[Callable[[float, str | None], None]]:
         assert (description, total) == ("validating", 1.0)
-        yield steps.append
+        yield lambda step, _: steps.append(step)
 
     def checked(path: Path, *, deep: bool, progress: Callable[[int, int], None]) -> Report:
         progress(0, 0)  # nothing is known yet
@@ -418,7 +417,7 @@ def test_the_progress_of_validate_comes_to_its_end_in_small_steps(
             progress(done, 5000)
         return Report(path, "tour")
 
-    monkeypatch.setattr(validate_verb, "progress", shown)
+    monkeypatch.setattr(output, "progress", shown)
     monkeypatch.setattr("recorder.session.validation.validate", checked)
     assert main(["validate", str(built.path)]) == 0
     assert sum(steps) == pytest.approx(1.0, abs=0.002)

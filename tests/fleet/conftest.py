@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from recorder.fleet.store import Store, open_store
+from recorder.fleet.store import open_store
+from recorder.fleet.store.base import Store
 from tests.fleet.servers import Moto, S3Server, SeaweedFS, running
 
 ALL = [

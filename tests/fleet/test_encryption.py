@@ -25,7 +25,9 @@ from recorder.fleet.encryption import Identity, Recipients
 from recorder.fleet.fetching import download_session
 from recorder.fleet.packing_jobs import plan_jobs
 from recorder.fleet.packing_worker import pack_job
-from recorder.fleet.store import Manifest, ObjectExistsError, Store, open_store
+from recorder.fleet.store import open_store
+from recorder.fleet.store.base import ObjectExistsError, Store
+from recorder.fleet.store.manifest import Manifest
 from recorder.fleet.uploading import list_files, upload_session
 from recorder.fleet.verified import verify_store
 from recorder.integrity.proof import Trust

@@ -17,7 +17,8 @@ from botocore.response import StreamingBody
 
 from recorder.common.errors import FormatError, StorageError
 from recorder.fleet.fetching import download_session
-from recorder.fleet.store import Store, StoreUnreachableError, base, open_store, s3
+from recorder.fleet.store import base, open_store, s3
+from recorder.fleet.store.base import Store, StoreUnreachableError
 from recorder.fleet.stored_catalog import catalog_store
 from recorder.fleet.uploading import upload_session
 from recorder.session.outputs import is_safe_at, read_uploaded

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from recorder.fleet.store import PART_BYTES, Store, open_store
-from recorder.fleet.store.base import download
+from recorder.fleet.store import open_store
+from recorder.fleet.store.base import PART_BYTES, Store, download
 from recorder.fleet.store.s3 import S3Store
 from recorder.fleet.uploading import upload_session
 from tests.fleet.conftest import CAMPAIGN

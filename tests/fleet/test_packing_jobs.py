@@ -15,7 +15,9 @@ from recorder.fleet import packing_worker
 from recorder.fleet.dask_cluster import make_task_key
 from recorder.fleet.packing_jobs import Job, Plan, plan_jobs
 from recorder.fleet.packing_worker import pack_job
-from recorder.fleet.store import Manifest, ObjectExistsError, open_store
+from recorder.fleet.store import open_store
+from recorder.fleet.store.base import ObjectExistsError
+from recorder.fleet.store.manifest import Manifest
 from recorder.fleet.uploading import upload_session
 from tests.fleet.sessions import content_of, make_session
 

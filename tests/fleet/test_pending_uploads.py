@@ -17,7 +17,8 @@ from recorder.config.loading import Config
 from recorder.config.settings import UploadSettings
 from recorder.fleet import pending_uploads
 from recorder.fleet.pending_uploads import NotNowError, find_obstacle, upload_pending
-from recorder.fleet.store import Manifest, open_store
+from recorder.fleet.store import open_store
+from recorder.fleet.store.manifest import Manifest
 from recorder.fleet.uploading import sort_by_urgency, upload_session
 from recorder.recording.supervisor import driver_registry
 from recorder.session.outputs import is_safe_at

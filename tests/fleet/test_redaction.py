@@ -15,7 +15,7 @@ from recorder.common.errors import RedactionError
 from recorder.config.settings import RedactSettings
 from recorder.fleet.packing_jobs import Job, plan_jobs
 from recorder.fleet.packing_worker import pack_job
-from recorder.fleet.store import Manifest
+from recorder.fleet.store.manifest import Manifest
 from recorder.formats.vrs import RecordType, VrsReader
 from tests.perception.redaction.programs import GOOD, program
 from tests.recording.writer.vrs_session import stream_of

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from recorder.common.errors import StorageError
-from recorder.fleet.store import PART_BYTES, StoreRefusedError, open_store
+from recorder.fleet.store import open_store
+from recorder.fleet.store.base import PART_BYTES, StoreRefusedError
 from recorder.fleet.store.manifest import Manifest
 from recorder.fleet.uploading import check_objects, upload_session
 from tests.fleet.conftest import use

@@ -13,7 +13,8 @@ from recorder.fleet.catalog.rows import read_row
 from recorder.fleet.catalog.table import read_table
 from recorder.fleet.packing_jobs import plan_jobs
 from recorder.fleet.packing_worker import pack_job
-from recorder.fleet.store import Store, open_store
+from recorder.fleet.store import open_store
+from recorder.fleet.store.base import Store
 from recorder.fleet.stored_catalog import catalog_store
 from recorder.fleet.uploading import upload_session
 from tests.fleet.conftest import ALL

@@ -11,16 +11,17 @@ from pathlib import Path
 import pytest
 
 from recorder.common.errors import StorageError, UsageError
-from recorder.fleet.store import (
+from recorder.fleet.store import open_store
+from recorder.fleet.store.base import (
     PART_BYTES,
     ObjectExistsError,
     Store,
     StoreRefusedError,
     StoreUnreachableError,
     UploadRecord,
-    open_store,
+    download,
+    same_content,
 )
-from recorder.fleet.store.base import download, same_content
 from tests.fleet.conftest import ALL, CAMPAIGN, use
 from tests.fleet.proxy import Link
 from tests.fleet.servers import S3Server

@@ -16,7 +16,8 @@ from recorder.common.errors import FormatError, RecorderError, SessionError, Sto
 from recorder.fleet.fetching import download_session
 from recorder.fleet.packing_jobs import plan_jobs
 from recorder.fleet.packing_worker import pack_job
-from recorder.fleet.store import Store, open_store
+from recorder.fleet.store import open_store
+from recorder.fleet.store.base import Store
 from recorder.fleet.stored_catalog import catalog_store
 from recorder.fleet.uploading import upload_session
 from recorder.fleet.verified import verify_store

@@ -12,13 +12,8 @@ from pathlib import Path
 import pytest
 
 from recorder.cli import main
-from recorder.fleet.store import (
-    PART_BYTES,
-    Store,
-    StoreRefusedError,
-    StoreUnreachableError,
-    open_store,
-)
+from recorder.fleet.store import open_store
+from recorder.fleet.store.base import PART_BYTES, Store, StoreRefusedError, StoreUnreachableError
 from recorder.fleet.uploading import upload_session
 from tests.fleet.sessions import make_session
 

@@ -18,7 +18,9 @@ import pytest
 
 from recorder.cli import main
 from recorder.common.errors import SessionError, StorageError
-from recorder.fleet.store import PART_BYTES, Manifest, ObjectExistsError, Store, open_store
+from recorder.fleet.store import open_store
+from recorder.fleet.store.base import PART_BYTES, ObjectExistsError, Store
+from recorder.fleet.store.manifest import Manifest
 from recorder.fleet.uploading import Limit, list_files, upload_session
 from recorder.session.lock import hold_session
 from recorder.session.outputs import is_safe_at, read_uploaded

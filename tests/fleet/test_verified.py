@@ -19,7 +19,8 @@ from recorder.cli import main
 from recorder.common.errors import StorageError
 from recorder.fleet.packing_jobs import plan_jobs
 from recorder.fleet.packing_worker import pack_job
-from recorder.fleet.store import Manifest, open_store
+from recorder.fleet.store import open_store
+from recorder.fleet.store.manifest import Manifest
 from recorder.fleet.uploading import upload_session
 from recorder.fleet.verified import verify_store
 from recorder.integrity.proof import Proof, Trust

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +12,6 @@ from recorder.fleet.catalog.rows import Row, compute_stamp, read_row
 from recorder.fleet.catalog.table import CATALOG, read_table, write_table
 from recorder.session.discovery import find_sessions_below
 from recorder.session.summary import Filter
-
-Progress = Callable[[str], None]
-"""Callback that receives the location of each session that is read."""
 
 
 def is_wanted(row: Row, wanted: Filter) -> bool:
@@ -74,15 +71,12 @@ class KnownRows:
         )
 
 
-def update_catalog(
-    root: Path, out: Path | None = None, progress: Progress = lambda _: None
-) -> Update:
+def update_catalog(root: Path, out: Path | None = None) -> Update:
     """Write the catalog of all sessions below a folder.
 
     Args:
         root: the folder.
         out: the file; None: `CATALOG` in the root.
-        progress: see `Progress`.
 
     Raises:
         SessionError: the root cannot be listed.
@@ -94,7 +88,6 @@ def update_catalog(
     rows, read = [], 0
     for session in find_sessions_below(root.absolute(), unlisted.append):
         if (row := known.get(session)) is None:
-            progress(str(session))
             row, read = read_row(session), read + 1
         rows.append(row)
     rows.sort(key=lambda row: row.location)

@@ -22,6 +22,7 @@ from recorder.common.struct_codec import prepare_type
 from recorder.config.names import split_part_name
 from recorder.config.settings import ARCHIVES as ARCHIVE_NAMES
 from recorder.perception.earth import is_position, position_channel
+from recorder.recording.postprocessing.steps import is_packed
 from recorder.session import layout
 from recorder.session.accounts import sum_incomplete
 from recorder.session.reader import Session, read_header
@@ -37,6 +38,10 @@ _STAMPED = (
     f"{layout.PRIVATE}/{layout.JOURNAL}",
     f"{layout.PRIVATE}/{layout.EVENTS}",
     f"{layout.PRIVATE}/{layout.KEEP}",
+)
+_IN_LINE = (
+    *("state", "live", "start_ns", "duration_s", "bytes", "streams", "lost", "lost_intervals"),
+    *("incomplete", "verdict", "reasons", "problem"),
 )
 _FINISHED = (layout.CLEAN, layout.RECOVERED)
 
@@ -165,22 +170,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     def line(self) -> dict[str, Any]:
         """Return the row in the form of `recorder.session.summary.brief`."""
-        return {
-            "name": self.session,
-            "path": self.location,
-            "state": self.state,
-            "live": self.live,
-            "start_ns": self.start_ns,
-            "duration_s": self.duration_s,
-            "bytes": self.bytes,
-            "streams": [stream.name for stream in self.streams],
-            "lost": self.lost,
-            "lost_intervals": self.lost_intervals,
-            "incomplete": self.incomplete,
-            "verdict": self.verdict,
-            "reasons": list(self.reasons),
-            "problem": self.problem,
-        }
+        values = {"name": self.session, "path": self.location}
+        values |= {key: getattr(self, key) for key in _IN_LINE}
+        streams = [stream.name for stream in self.streams]
+        return values | {"streams": streams, "reasons": list(self.reasons)}
 
 
 def compute_stamp(folder: Path) -> str:
@@ -246,14 +239,7 @@ def read_row(folder: Path) -> Row:
 
 def list_archives(folder: Path) -> tuple[str, ...]:
     """Return the names of complete archives; unfinished files are hidden."""
-    return tuple(n for n in ARCHIVE_NAMES if _holds_files(folder / layout.ARCHIVES / n))
-
-
-def _holds_files(folder: Path) -> bool:
-    try:
-        return any(not path.name.startswith(".") for path in folder.iterdir())
-    except OSError:
-        return False
+    return tuple(name for name in ARCHIVE_NAMES if is_packed(folder, name))
 
 
 def _make_stream_row(name: str, entry: Mapping[str, Any]) -> StreamRow:
@@ -261,10 +247,8 @@ def _make_stream_row(name: str, entry: Mapping[str, Any]) -> StreamRow:
     incomplete, parts = sum_incomplete(entry["incomplete"])
     return StreamRow(
         name=name,
-        samples=entry["samples"],
-        rate_hz=entry["rate_hz"],
+        **{key: entry[key] for key in ("samples", "rate_hz", "bytes")},
         seconds=0.0 if first is None or last is None else (last - first) / 1e9,
-        bytes=entry["bytes"],
         lost=sum(entry["lost"].values()),
         lost_intervals=len(entry["lost_intervals"]),
         incomplete=incomplete,

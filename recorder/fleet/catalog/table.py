@@ -9,7 +9,7 @@ works as it stands.  The extra ``archives`` brings pyarrow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,7 +63,8 @@ def read_table(path: Path) -> list[Row]:
         version = (table.schema.metadata or {}).get(_VERSION_KEY)
         if version != VERSION.encode():
             raise FormatError(f"{path}: is no catalog of this version")
-        return [_to_row(record) for record in _cast_times(pa, table).to_pylist()]
+        plain = pa.schema([pa.field(f.name, _strip_time_type(pa, f.type)) for f in table.schema])
+        return [_to_row(record) for record in table.cast(plain).to_pylist()]
     except (pa.ArrowException, msgspec.MsgspecError, LookupError, TypeError, ValueError) as error:
         text = str(error).partition("\n")[0]
         raise FormatError(f"{path}: is no catalog: {text}") from None
@@ -134,14 +135,8 @@ def _to_ns(t_us: int | None) -> int | None:
     return None if t_us is None else t_us * _US
 
 
-def _cast_times(pa: Any, table: Any) -> Any:
-    """Return the table with times as integers, epoch us."""
-    return table.cast(
-        pa.schema([pa.field(f.name, _strip_time_type(pa, f.type)) for f in table.schema])
-    )
-
-
 def _strip_time_type(pa: Any, kind: Any) -> Any:
+    """Return a type in which times are integers, epoch us."""
     if pa.types.is_timestamp(kind):
         return pa.int64()
     if pa.types.is_list(kind):
@@ -149,8 +144,3 @@ def _strip_time_type(pa: Any, kind: Any) -> Any:
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(f.name, _strip_time_type(pa, f.type)) for f in kind])
     return kind
-
-
-def total_hours(rows: Iterable[Row]) -> float:
-    """Return the recorded hours of the rows."""
-    return sum(row.duration_s or 0.0 for row in rows) / 3600

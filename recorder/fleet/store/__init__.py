@@ -14,35 +14,9 @@ from urllib.parse import unquote, urlsplit
 
 from recorder.common.errors import UsageError
 from recorder.common.files import check_private
-from recorder.fleet.store.base import (
-    PART_BYTES,
-    ObjectExistsError,
-    Store,
-    StoredObject,
-    StoreRefusedError,
-    StoreUnreachableError,
-    UploadRecord,
-    check_key,
-    is_store,
-)
+from recorder.fleet.store.base import Store, check_key
 from recorder.fleet.store.folder import FolderStore
-from recorder.fleet.store.manifest import Entry, Manifest, Segment
 from recorder.fleet.store.s3 import S3Store
-
-__all__ = [
-    "PART_BYTES",
-    "Entry",
-    "Manifest",
-    "ObjectExistsError",
-    "Segment",
-    "Store",
-    "StoreRefusedError",
-    "StoreUnreachableError",
-    "StoredObject",
-    "UploadRecord",
-    "is_store",
-    "open_store",
-]
 
 
 def open_store(url: str, *, credentials: Path | None = None) -> Store:

@@ -80,15 +80,13 @@ class UploadRecord(msgspec.Struct):
     @classmethod
     def read(cls, path: Path | None, url: str | None = None) -> UploadRecord | None:
         """Read the record in a file, for the object `url` or any object; None if there is none."""
+        if path is None:
+            return None
         try:
-            record = (
-                None
-                if path is None
-                else msgspec.json.decode(path.read_bytes(), type=prepare_type(cls))
-            )
+            record = msgspec.json.decode(path.read_bytes(), type=prepare_type(cls))
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return None
-        return record if record is not None and url in (None, record.url) else None
+        return record if url in (None, record.url) else None
 
     def matches(self, given: Source) -> bool:
         """Check that the file has not changed."""
@@ -150,6 +148,15 @@ class Store(Protocol):
 
     def read(self, key: str) -> bytes:
         """Return the bytes of an object of at most `MOST_BYTES`; a larger object is an error."""
+        data = bytearray()
+        with closing(self.chunks(key)) as chunks:
+            for chunk in chunks:
+                data += chunk
+                if len(data) > MOST_BYTES:
+                    raise StorageError(
+                        f"{self.url}/{key}: has more than {MOST_BYTES >> 20} MiB; not read further"
+                    )
+        return bytes(data)
 
     def chunks(self, key: str) -> Generator[bytes, None, None]:
         """Yield an object's bytes in pieces; close the generator if it is not read to the end."""
@@ -182,6 +189,11 @@ class Store(Protocol):
 
         Records of other stores stay.
         """
+
+    def check_same(self, key: str, where: object, size: int, sha256: str) -> None:
+        """Raise ObjectExistsError, which names `where`, unless the object has these bytes."""
+        if not same_content(self, key, size, sha256):
+            raise ObjectExistsError(f"{where}: is there already, with other content")
 
 
 def is_store(text: str) -> bool:
@@ -266,23 +278,6 @@ def same_content(store: Store, key: str, size: int, sha256: str) -> bool:
             if read > size:
                 return False
     return digest.hexdigest() == sha256
-
-
-def read_small(store: Store, key: str) -> bytes:
-    """Read a small object; implements `Store.read` for any store.
-
-    Raises:
-        StorageError: the object has more than `MOST_BYTES`, or cannot be read.
-    """
-    data = bytearray()
-    with closing(store.chunks(key)) as chunks:
-        for chunk in chunks:
-            data += chunk
-            if len(data) > MOST_BYTES:
-                raise StorageError(
-                    f"{store.url}/{key}: has more than {MOST_BYTES >> 20} MiB; not read further"
-                )
-    return bytes(data)
 
 
 def download(store: Store, key: str, target: Path, size: int) -> str:

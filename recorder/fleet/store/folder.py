@@ -16,15 +16,13 @@ from recorder.common.files import PosixDisk, make_folders
 from recorder.common.syscalls import rename_new
 from recorder.fleet.store.base import (
     PART_BYTES,
-    ObjectExistsError,
     Pace,
     Source,
+    Store,
     StoredObject,
     UploadRecord,
     check_key,
     disk_errors,
-    read_small,
-    same_content,
     send_parts,
 )
 
@@ -32,7 +30,7 @@ _CHUNK: Final = 1 << 20
 _UNFINISHED: Final = ".unfinished-"
 
 
-class FolderStore:
+class FolderStore(Store):
     """Store in a folder, whose files are the objects.
 
     A file gets its name when its bytes are on the disk; until then it is hidden.
@@ -61,9 +59,6 @@ class FolderStore:
                 with disk_errors(path):
                     yield StoredObject(key, path.stat().st_size)
 
-    def read(self, key: str) -> bytes:
-        return read_small(self, key)
-
     def chunks(self, key: str) -> Generator[bytes, None, None]:
         path = self._path(key)
         if path.exists() and not path.is_file():  # a pipe would be read forever
@@ -86,8 +81,8 @@ class FolderStore:
             finally:
                 hidden.unlink(missing_ok=True)
             PosixDisk().sync_folder(path.parent)
-        if not made and not same_content(self, key, len(data), hashlib.sha256(data).hexdigest()):
-            raise ObjectExistsError(f"{path}: is there already, with other content")
+        if not made:
+            self.check_same(key, path, len(data), hashlib.sha256(data).hexdigest())
 
     def upload_new(
         self, key: str, source: Path, *, record: Path | None = None, pace: Pace | None = None
@@ -98,8 +93,8 @@ class FolderStore:
                 made, digest = self._copy(path, given, record, pace)
             else:
                 digest = given.read_all()
-            if not made and not same_content(self, key, given.size, digest):
-                raise ObjectExistsError(f"{path}: is there already, with other content")
+            if not made:
+                self.check_same(key, path, given.size, digest)
         if record is not None:
             record.unlink(missing_ok=True)
         return digest

@@ -26,17 +26,15 @@ from recorder.common.files import check_private
 from recorder.fleet.store.base import (
     MOST_PARTS,
     PART_BYTES,
-    ObjectExistsError,
     Pace,
     Source,
+    Store,
     StoredObject,
     StoreUnreachableError,
     UploadedPart,
     UploadRecord,
     check_key,
     disk_errors,
-    read_small,
-    same_content,
     send_parts,
 )
 from recorder.fleet.store.s3_errors import (
@@ -73,7 +71,7 @@ MOST_PAGES = 10_000
 _BREAKS: Final = 5  # of a link, one after the other, without a byte between them
 
 
-class S3Store:
+class S3Store(Store):
     """Objects of a bucket whose keys begin with a prefix.
 
     Args:
@@ -163,9 +161,6 @@ class S3Store:
                 )
             yield page
 
-    def read(self, key: str) -> bytes:
-        return read_small(self, key)
-
     def chunks(self, key: str) -> Generator[bytes, None, None]:
         with self._errors(key, _MISSING) as found:
             yield from self._chunks(key)
@@ -203,10 +198,9 @@ class S3Store:
             )
 
     def put_new(self, key: str, data: bytes) -> None:
-        if self._put(key, data):
-            return
-        if not same_content(self, key, len(data), hashlib.sha256(data).hexdigest()):
-            raise ObjectExistsError(f"{self._name(key)}: is there already, with other content")
+        if not self._put(key, data):
+            digest = hashlib.sha256(data).hexdigest()
+            self.check_same(key, self._name(key), len(data), digest)
 
     def _put(self, key: str, data: bytes) -> bool:
         with self._errors(key, _EXISTS) as found:
@@ -232,8 +226,8 @@ class S3Store:
                 made = self._put(key, data)
             else:
                 made, digest = self._upload_parts(key, given, record, pace)
-            if not made and not same_content(self, key, given.size, digest):
-                raise ObjectExistsError(f"{self._name(key)}: is there already, with other content")
+            if not made:
+                self.check_same(key, self._name(key), given.size, digest)
         if record is not None:
             record.unlink(missing_ok=True)
         return digest

@@ -93,17 +93,8 @@ class State:
 
 
 @dataclass(frozen=True)
-class Loss:
-    """A ``lost`` event of a stream."""
-
-    t_ns: int
-    stream: str
-    event: dict[str, Any]
-
-
-@dataclass(frozen=True)
 class Incident:
-    """An event that is not a ``lost`` event."""
+    """An event of the session or of a stream."""
 
     t_ns: int
     event: dict[str, Any]

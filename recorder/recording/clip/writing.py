@@ -26,7 +26,6 @@ from recorder.integrity.vehicle_key import VehicleKey
 from recorder.recording.clip.proving import OriginProver
 from recorder.recording.clip.recorded import (
     Incident,
-    Loss,
     State,
     StreamFeed,
     get_time_ns,
@@ -322,7 +321,7 @@ class _Cutter:
         for feed in feeds.values():
             feed.shift = max(0, self._epochs.get(feed.name, 0) + 1 - feed.first_epoch)
         losses = [
-            Loss(int(event["t_ns"]), feed.name, event | {"epoch": cut.epoch + feed.shift})
+            Incident(int(event["t_ns"]), event | {"epoch": cut.epoch + feed.shift})
             for feed in feeds.values()
             for cut in feed.cuts
             for event in cut.losses
@@ -336,10 +335,10 @@ class _Cutter:
             key=get_time_ns,
         ):
             match item:
+                case Incident(event={"type": "lost", "stream": str(stream)}):
+                    writer.repeat_loss(stream, item.event)
                 case Incident():
                     writer.record_event(item.event)
-                case Loss():
-                    writer.repeat_loss(item.stream, item.event)
                 case Chunk():
                     self._copy_samples(writer, feeds[item.stream], item, specs[item.stream])
                 case State():

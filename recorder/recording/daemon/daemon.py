@@ -16,10 +16,14 @@ from the threads of the control sockets.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import queue
+import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -30,15 +34,16 @@ from recorder.bus.control.requests import Keep, Mark, Start, Status, Stop
 from recorder.bus.control.server import Call, refusal
 from recorder.common.clock import Clock
 from recorder.common.errors import RecorderError, StorageError, UsageError
+from recorder.common.files import Closeable
 from recorder.common.process_setup import start_thread
 from recorder.config.loading import Config
-from recorder.recording.daemon.start_checks import StartChecks
+from recorder.recording.daemon.metrics import MetricsServer, render
 from recorder.recording.daemon.status import Snapshot, describe, render_line
-from recorder.recording.host.clocks import is_synchronized
-from recorder.recording.host.systemd import SystemdNotify
+from recorder.recording.host.clocks import ClockRecord, is_synchronized
+from recorder.recording.logs import ERROR, WARNING, Log, LogLine
 from recorder.recording.postprocessing.finalizing import Finalizing
 from recorder.recording.postprocessing.retention import keep, sweep
-from recorder.recording.preflight import check_root, mount_problem
+from recorder.recording.preflight import StartChecks, check_root, mount_problem
 from recorder.recording.ring.ring import Keeper, Live, new_event
 from recorder.recording.ring.storage import Storage
 from recorder.recording.root_lock import RootLock
@@ -46,11 +51,59 @@ from recorder.recording.sessions.desired_state import DesiredStateFile, state_fo
 from recorder.recording.sessions.marks import Marks, moment_ns
 from recorder.recording.sessions.sessions import SETTLE_S, Sessions
 from recorder.recording.sessions.state_machine import RefusedError, State
-from recorder.recording.supervisor.log_levels import ERROR, WARNING, LogLine
 from recorder.recording.supervisor.sidecar_process import SidecarProcess
 from recorder.recording.supervisor.supervisor import Supervisor
 from recorder.session.event_clips import KeptEvent
 from recorder.session.outputs import is_safe_at
+
+
+class SystemdNotify:
+    """Connection to the service manager that started this process, if there is one.
+
+    >>> notify = SystemdNotify(os.environ)
+    >>> notify.ready()
+    >>> notify.watchdog_s         # None unless the unit has WatchdogSec=
+    30.0
+
+    Args:
+        environment: has ``NOTIFY_SOCKET`` and, with a watchdog for this process,
+            ``WATCHDOG_USEC`` and ``WATCHDOG_PID``.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        address = environment.get("NOTIFY_SOCKET", "")
+        # '@' is the zero byte of an abstract address.
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self.watchdog_s: float | None = None
+        if environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid()):
+            with contextlib.suppress(KeyError, ValueError):
+                self.watchdog_s = int(environment["WATCHDOG_USEC"]) / 1e6
+
+    def ready(self) -> None:
+        """Report that every driver is armed or known to be missing."""
+        self._send("READY=1")
+
+    def watchdog(self) -> None:
+        """Feed the watchdog; call this about once a second while the daemon is healthy."""
+        if self.watchdog_s is not None:
+            self._send("WATCHDOG=1")
+
+    def status(self, text: str) -> None:
+        """Report the status in one line for users; call this when it changes."""
+        self._send("STATUS=" + text.replace("\n", " "))
+
+    def stopping(self) -> None:
+        """Report that the daemon is ending."""
+        self._send("STOPPING=1")
+
+    def _send(self, text: str) -> None:
+        """Send a message; ignore errors, since recording must continue."""
+        if not self._address:
+            return
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+            s.setblocking(False)
+            s.sendto(text.encode(), self._address)
+
 
 TURN_S = 0.1
 UNCOMMITTED_S = 30.0
@@ -161,17 +214,13 @@ class Daemon:
         """Return the daemon's status as JSON values (docs/daemon.md)."""
         machine, sessions = self.sessions.machine, self.sessions
         may_start = machine.state in (State.IDLE, State.FAULT)
-        desired = machine.desired
         snapshot = Snapshot(
             now_ns=self.clock.monotonic_ns(),
             started_ns=self.started_ns,
             state=str(machine.state),
             state_since_ns=sessions.state_since_ns,
             ready=self.ready,
-            wanted=desired.wanted,
-            by=desired.by,
-            name=desired.name,
-            part=desired.part,
+            desired=machine.desired,
             session=machine.session,
             session_since_ns=sessions.part_started_ns,
             splitting=machine.splitting,
@@ -279,7 +328,9 @@ class Daemon:
             raise StorageError(problem)
 
     def check_room(self) -> None:
-        self.start_checks.check_room()
+        """Raise StorageError if the disk is too full for a recording to begin."""
+        if (problem := self.start_checks.find_room_problem()) is not None:
+            raise StorageError(problem)
 
     def began(self, session: str) -> None:
         for call in self._starters:
@@ -484,18 +535,10 @@ class Daemon:
             text = "retention: the clock is not synchronized; no session is deleted for its age"
             self._say(text, WARNING)
         self._undated = not dated
-        arguments = (
-            self.config.session.root,
-            retention,
-            self.clock.realtime_ns() if dated else None,
-            machine.session,
-            self._is_needed,
-            self._say,
-        )
-        ring = {"ring": self.config.ring is not None}
-        sweeper = threading.Thread(
-            target=sweep, args=arguments, kwargs=ring, name="sweep", daemon=True
-        )
+        today_ns = self.clock.realtime_ns() if dated else None
+        work = partial(sweep, self.config.session.root, retention, today_ns, machine.session)
+        finish = partial(work, self._is_needed, self._say, ring=self.config.ring is not None)
+        sweeper = threading.Thread(target=finish, name="sweep", daemon=True)
         start_thread(sweeper)
         self._sweeper = sweeper
 
@@ -522,3 +565,60 @@ class Daemon:
         if (text := render_line(self.status())) != self._status_line:
             self._status_line = text
             self.notify.status(text)
+
+
+_METRICS_NS = 1_000_000_000
+
+
+class Sidecars(Closeable):
+    """Metrics server, clock record, session log and sidecar processes of a daemon.
+
+    The constructor attaches them to the daemon.
+
+    Args:
+        daemon: a daemon that is not yet open.
+        log: the log that follows the sessions.
+        clocks: record of the clocks' states; created if it is None.
+        live: the live process; None if the config has none.
+        triggers: the process of the triggers; None if the config has none.
+
+    Raises:
+        StorageError: the metrics port is in use.
+    """
+
+    def __init__(
+        self,
+        daemon: Daemon,
+        log: Log,
+        clocks: ClockRecord | None = None,
+        live: SidecarProcess | None = None,
+        triggers: SidecarProcess | None = None,
+    ) -> None:
+        self._log = log
+        self._clocks = clocks or ClockRecord()
+        self._processes = [process for process in (live, triggers) if process is not None]
+        self._text = ""
+        self._due_ns = 0
+        port = daemon.config.metrics.port
+        self.metrics = None if port is None else MetricsServer(port, lambda: self._text)
+        daemon.live, daemon.triggers = live, triggers
+        daemon.on_tick.append(self._tick)
+
+    def close(self) -> None:
+        """Stop the metrics server, the clock record and the processes."""
+        if self.metrics is not None:
+            self.metrics.close()
+        self._clocks.close()
+        for process in self._processes:
+            process.close()
+
+    def _tick(self, daemon: Daemon, now_ns: int) -> None:
+        for process in self._processes:
+            process.turn(now_ns)
+        session = daemon.sessions.machine.session
+        self._log.follow(None if session is None else Path(session))
+        self._clocks.tick(session, now_ns, daemon.supervisor.put, daemon.supervisor.report)
+        daemon.supervisor.clock_state = self._clocks.last
+        if self.metrics is not None and now_ns >= self._due_ns:
+            self._due_ns = now_ns + _METRICS_NS
+            self._text = render(daemon.status())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 
 import recorder
 from recorder.bus.messages import FROZEN
+from recorder.bus.sockets import tap_address
 from recorder.common.secret_masking import mask_passwords
 from recorder.recording.host.clocks import brief
 from recorder.recording.postprocessing.retention import is_kept
+from recorder.recording.sessions.state_machine import DesiredState
 from recorder.recording.supervisor.children import Child
 from recorder.recording.supervisor.sensors import Sensor
 from recorder.recording.supervisor.supervisor import Supervisor
@@ -32,8 +35,7 @@ class Snapshot:
         now_ns, started_ns: CLOCK_MONOTONIC now and at the daemon's start.
         state, state_since_ns: one word, and CLOCK_MONOTONIC at the start of that state.
         ready: whether every driver is armed or known to be missing.
-        wanted, by, name, part: whether a session is wanted, by whom, its name, and the number of
-            its part.
+        desired: the wanted recording.
         session: folder of the open session's part; None without an open session.
         session_since_ns: CLOCK_MONOTONIC of that part's start.
         splitting: whether the next part is being created.
@@ -51,10 +53,7 @@ class Snapshot:
     state: str
     state_since_ns: int
     ready: bool
-    wanted: bool
-    by: str
-    name: str | None
-    part: int = 1
+    desired: DesiredState
     session: str | None = None
     session_since_ns: int = 0
     splitting: bool = False
@@ -85,7 +84,7 @@ def describe(snapshot: Snapshot, supervisor: Supervisor, root: Path) -> dict[str
         "ready": snapshot.ready,
         "faults": faults,
         "start_refused": snapshot.start_refused,
-        "wish": {key: getattr(snapshot, key) for key in ("wanted", "by", "name", "part")},
+        "wish": {key: getattr(snapshot.desired, key) for key in ("wanted", "by", "name", "part")},
         "session": session,
         "last": snapshot.last,
         "finalizing": snapshot.finalizing,
@@ -131,7 +130,7 @@ def _processes(supervisor: Supervisor, root: Path, recording: bool) -> dict[str,
         "disk": _disk(supervisor, root),
         "clock": brief(supervisor.clock_state),
         "events": supervisor.events.list(),
-        "taps": supervisor.taps,
+        "taps": {name: tap_address(supervisor.run_folder, name) for name in supervisor.sensors},
         "config": str(supervisor.config.path),
         "version": recorder.__version__,
         "pid": os.getpid(),
@@ -175,11 +174,10 @@ def _faults(snapshot: Snapshot, supervisor: Supervisor) -> list[dict[str, str]]:
 
 def _session(snapshot: Snapshot, supervisor: Supervisor, path: str) -> dict[str, Any]:
     streams = supervisor.streams
-    lost: dict[str, int] = {}
+    lost: Counter[str] = Counter()
     incomplete: dict[str, dict[str, int]] = {}
     for stream in streams.values():
-        for cause, count in (stream.get("lost") or {}).items():
-            lost[cause] = lost.get(cause, 0) + count
+        lost.update(stream.get("lost") or {})
         for cause, counts in (stream.get("incomplete") or {}).items():
             known = incomplete.setdefault(cause, dict.fromkeys(counts, 0))
             incomplete[cause] = {key: known[key] + count for key, count in counts.items()}
@@ -190,11 +188,11 @@ def _session(snapshot: Snapshot, supervisor: Supervisor, path: str) -> dict[str,
         "offset_ns": supervisor.offset_ns,
         "elapsed_s": _since(snapshot.now_ns, snapshot.session_since_ns),
         "bytes": sum(stream.get("bytes") or 0 for stream in streams.values()),
-        "lost": lost,
+        "lost": dict(lost),
         "unknown_losses": sum(s.get("unknown_losses") or 0 for s in streams.values()),
         "incomplete": incomplete,
         "outages": sorted(supervisor.outages()),
-        "part": snapshot.part,
+        "part": snapshot.desired.part,
         "splitting": snapshot.splitting,
         "kept": is_kept(Path(path)),
         "faults": list(supervisor.faults),

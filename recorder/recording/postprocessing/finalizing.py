@@ -14,15 +14,19 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
+from recorder.archives.base import available
 from recorder.common.clock import Clock
 from recorder.common.errors import RecorderError
+from recorder.config.loading import Config
+from recorder.recording.logs import ERROR, WARNING, LogLine
 from recorder.recording.postprocessing.steps import RECOVER, Due, Step, find_due, record_result
-from recorder.recording.supervisor.log_levels import ERROR, WARNING, LogLine
+from recorder.recording.root_lock import RootLock
 from recorder.recording.supervisor.process_table import background_command
 from recorder.session.discovery import describe_outside_link, find_sessions
 from recorder.session.layout import private
@@ -38,22 +42,6 @@ _LOOK_S = 10.0
 _LONGEST = 500
 
 
-class Process(Protocol):
-    """A running process of a step."""
-
-    def poll(self) -> int | None:
-        """Return the exit code; None while the process runs."""
-
-    def problem(self) -> str:
-        """Return the last line of its standard error."""
-
-    def used_s(self) -> float:
-        """Return the processor time used so far, in seconds."""
-
-    def end(self) -> None:
-        """End the process, in bounded time."""
-
-
 class Chore:
     """Process of a step, with background priority."""
 
@@ -67,15 +55,18 @@ class Chore:
         )
 
     def poll(self) -> int | None:
+        """Return the exit code; None while the process runs."""
         return self._process.poll()
 
     def problem(self) -> str:
+        """Return the last line of its standard error."""
         code = self._process.returncode
         self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - 4096))
         lines = self._said.read().decode(errors="replace").strip().splitlines()
         return lines[-1][:_LONGEST] if lines else f"ended with code {code}"
 
     def used_s(self) -> float:
+        """Return the processor time used so far, in seconds."""
         try:
             stat = Path(f"/proc/{self._process.pid}/stat").read_text()
         except OSError:
@@ -84,6 +75,7 @@ class Chore:
         return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
     def end(self) -> None:
+        """End the process, in bounded time."""
         if self._process.poll() is None:
             self._process.terminate()
             try:
@@ -118,7 +110,7 @@ class Finalizing:
         clock: Clock,
         say: LogLine,
         available: frozenset[str],
-        spawn: Callable[[Sequence[str]], Process] = Chore,
+        spawn: Callable[[Sequence[str]], Chore] = Chore,
         redact: Path | None = None,
     ) -> None:
         self._root = root
@@ -132,7 +124,7 @@ class Finalizing:
         self._not_before: dict[Path, int] = {}
         self._tries: dict[Path, int] = {}
         self._sealed: dict[Path, str] = {}
-        self._process: Process | None = None
+        self._process: Chore | None = None
         self.current: tuple[Path, Step] | None = None
         self._scan_at_ns = self._look_at_ns = self._used_at_ns = 0
         self._used_s = 0.0
@@ -295,3 +287,47 @@ class Finalizing:
         tries = self._tries[path] = self._tries.get(path, 0) + 1
         wait_s = RETRY_S[min(tries - 1, len(RETRY_S) - 1)]
         self._not_before[path] = self._clock.monotonic_ns() + round(wait_s * 1e9)
+
+
+_POLL_S = 0.1
+
+
+def finalize_pending(
+    config: Config,
+    clock: Clock,
+    say: LogLine,
+    stop: threading.Event,
+    spawn: Callable[[Sequence[str]], Chore] = Chore,
+) -> dict[str, Any]:
+    """Run all due steps of the sessions below the config's root; see `steps`.
+
+    Args:
+        config: the config with the root.
+        clock: injectable.
+        say: logs one line for users.
+        stop: ends the work early; the interrupted step is repeated the next time.
+        spawn: starts a process; injectable.
+
+    Returns:
+        ``{"finished": steps done, "failed": {session: {step: why}}, "queue": [session]}``.
+
+    Raises:
+        UsageError: a daemon holds the root and does this work itself.
+    """
+    root = config.session.root
+    lock = RootLock(root)
+    lock.take()
+    redact = config.path if config.redact else None
+    queue = Finalizing(root, clock, say, frozenset(available()), spawn, redact)
+    try:
+        queue.scan()
+        while True:
+            queue.turn(None)
+            if stop.is_set() or queue.idle:
+                break
+            clock.wait(stop, _POLL_S)
+    finally:
+        queue.stop()
+        lock.release()
+    status = queue.status()
+    return {"finished": queue.finished, "failed": status["failed"], "queue": status["queue"]}

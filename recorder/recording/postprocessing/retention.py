@@ -25,20 +25,11 @@ from recorder.common.files import FOLDER_MODE, PosixDisk
 from recorder.config.settings import RetentionSettings
 from recorder.integrity.signatures import register_deletion
 from recorder.recording.host.disk import mounted_below
+from recorder.recording.logs import ERROR, WARNING, LogLine
 from recorder.recording.root_lock import FOLDER
 from recorder.recording.supervisor import process_table
-from recorder.recording.supervisor.log_levels import ERROR, WARNING, LogLine
+from recorder.session import layout
 from recorder.session.discovery import find_sessions
-from recorder.session.layout import (
-    CLEAN,
-    INDEX,
-    KEEP,
-    LOCK,
-    RECOVERED,
-    SESSION_JSON,
-    private,
-    read_session_json,
-)
 from recorder.session.summary import folder_bytes
 
 _DELETED = "deleted"
@@ -67,9 +58,9 @@ def keep(session: Path, *, release: bool = False) -> bool:
         SessionError: the folder is no session of the recorder.
         StorageError: the folder cannot be written to.
     """
-    if not private(session).is_dir():
+    if not layout.private(session).is_dir():
         raise SessionError(f"{session}: no session of the recorder")
-    path = private(session, KEEP)
+    path = layout.private(session, layout.KEEP)
     if path.exists() is not release:
         return False
     disk = PosixDisk()
@@ -87,7 +78,7 @@ def keep(session: Path, *, release: bool = False) -> bool:
 def is_kept(session: Path) -> bool:
     """Return whether the session is kept; assume so if its disk cannot be read."""
     try:
-        private(session, KEEP).lstat()
+        layout.private(session, layout.KEEP).lstat()
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
@@ -159,13 +150,13 @@ def candidates(
         if str(path) == live or not _is_own(path):
             continue
         try:
-            values = read_session_json(path)
+            values = layout.read_session_json(path)
             if ring and is_unclaimed(path, values):
                 continue
-            closed = values["state"] in (CLEAN, RECOVERED)
+            closed = values["state"] in (layout.CLEAN, layout.RECOVERED)
             end_ns = int(values["end_ns"] or values["start_ns"])
             if end_ns <= _KNOWN_NS:
-                end_ns = private(path, SESSION_JSON).stat().st_mtime_ns
+                end_ns = layout.private(path, layout.SESSION_JSON).stat().st_mtime_ns
         except _DAMAGE:
             continue  # damaged: left for a user to inspect
         size, whole = _measure(path)
@@ -177,7 +168,9 @@ def candidates(
 def _is_own(session: Path) -> bool:
     """Return whether the session and its private folder are real folders, not links."""
     try:
-        return all(stat.S_ISDIR(path.lstat().st_mode) for path in (session, private(session)))
+        return all(
+            stat.S_ISDIR(path.lstat().st_mode) for path in (session, layout.private(session))
+        )
     except OSError:
         return False
 
@@ -211,7 +204,7 @@ def delete(session: Path, *, copied: bool = False) -> bool:
     if not _is_own(session):
         return False
     try:
-        fd = os.open(private(session, LOCK), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(layout.private(session, layout.LOCK), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return False
     try:
@@ -288,7 +281,7 @@ def sweep(
                 say(f"retention: deleted {session.path} ({session.bytes / 1e9:.2f} GB)")
         except RecorderError as error:
             say(f"retention: {error}", ERROR)
-    if gone and (root / INDEX).exists():
+    if gone and (root / layout.INDEX).exists():
         _renew_index(root, say)
     return gone
 
@@ -304,4 +297,4 @@ def _renew_index(root: Path, say: LogLine) -> None:
             timeout=_INDEX_S,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        say(f"retention: {root / INDEX}: not written again: {error}", WARNING)
+        say(f"retention: {root / layout.INDEX}: not written again: {error}", WARNING)

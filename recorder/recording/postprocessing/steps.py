@@ -22,25 +22,16 @@ from recorder.common.files import PosixDisk
 from recorder.config.yaml_lines import read_yaml
 from recorder.recording.postprocessing.retention import is_unclaimed
 from recorder.recording.supervisor import process_table
-from recorder.session.layout import (
-    CLEAN,
-    LOCK,
-    POSTPROCESSING,
-    RECOVERED,
-    REPORT,
-    private,
-    read_session_json,
-)
+from recorder.session import layout
+from recorder.session.checksums import CHECKSUMS as CHECKSUMS_FILE
 from recorder.session.lock import lock_is_held
 from recorder.session.outputs import read_summary
 
-FILE = POSTPROCESSING
+FILE = layout.POSTPROCESSING
 RECOVER, TRUTH = process_table.RECOVER.name, process_table.TRUTH.name
 CHECKSUMS, REPORTED = process_table.CHECKSUMS.name, process_table.REPORT.name
 REPACKED = process_table.ROWS.name
 MOST_TRIES = 3
-_ARCHIVES = "_archives"
-_CHECKSUMS = "checksums.csv"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _PROCESSES = {spec.name: spec for spec in process_table.PROCESSES}
 
@@ -129,10 +120,10 @@ def find_due(session: Path, available: frozenset[str]) -> Due | None:
         available: archives that this installation can pack; the others count as failed.
     """
     try:
-        values = read_session_json(session)
+        values = layout.read_session_json(session)
     except (RecorderError, RecursionError):
         return Due()  # no session of the recorder, or a damaged one
-    if lock_is_held(private(session, LOCK)):
+    if lock_is_held(layout.private(session, layout.LOCK)):
         return None
     reported = read_progress(session)
     archives: dict[str, Mapping[str, Any]] = {}
@@ -140,20 +131,21 @@ def find_due(session: Path, available: frozenset[str]) -> Due | None:
     report = False
     if not reported.get("skip"):  # `recorder run --no-finalize`
         archives, failed, report = read_requests(session, available)
-    wanted = [] if values.get("state") in (CLEAN, RECOVERED) else [Step(RECOVER)]
+    wanted = [] if values.get("state") in (layout.CLEAN, layout.RECOVERED) else [Step(RECOVER)]
     sensors = _mapping(values.get("sensors")).values()
     if not reported.get("skip") and any(_mapping(s).get("source") == "sim" for s in sensors):
         wanted.append(Step(TRUTH))
     if is_unclaimed(session, values):  # it will be kept, or deleted with the ring
         return Due(tuple(step for step in wanted if step.name == RECOVER))
-    if not os.path.lexists(private(session, _CHECKSUMS)):
+    if not os.path.lexists(layout.private(session, CHECKSUMS_FILE)):
         wanted.append(Step(CHECKSUMS))
     missing = [Step.packing({a: o}) for a, o in archives.items() if not is_packed(session, a)]
     wanted += missing
     if report and (missing or not _is_reported(session)):  # the report shows the archives
         wanted.append(Step(REPORTED))
-    if _has_stored_rows(values):
-        wanted.append(Step(REPACKED))
+    streams = _mapping(values.get("streams")).values()
+    if any(_mapping(_mapping(spec).get("settings")).get(STORED) for spec in streams):
+        wanted.append(Step(REPACKED))  # compresses the rows
     failed = {name: why for name, why in failed.items() if not is_packed(session, name)}
     due = []
     for step in wanted:
@@ -207,7 +199,7 @@ def read_requests(
 def read_progress(session: Path) -> dict[str, Any]:
     """Read ``_recorder/finalize.json``; empty if it cannot be read."""
     try:
-        values = json.loads(private(session, FILE).read_bytes())
+        values = json.loads(layout.private(session, FILE).read_bytes())
     except (OSError, ValueError, RecursionError):
         return {}
     return values if isinstance(values, dict) else {}
@@ -249,7 +241,7 @@ def skip(session: Path) -> None:
 
 
 def _write(session: Path, values: Mapping[str, Any]) -> None:
-    PosixDisk().write_file(private(session, FILE), json.dumps(values, indent=1).encode())
+    PosixDisk().write_file(layout.private(session, FILE), json.dumps(values, indent=1).encode())
 
 
 def _entry(reported: Mapping[str, Any], step: str) -> Mapping[str, Any]:
@@ -268,20 +260,14 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def is_packed(session: Path, archive: str) -> bool:
     """Return whether the archive is complete: it gets its name only then."""
-    folder = session / _ARCHIVES / archive
+    folder = session / layout.ARCHIVES / archive
     try:
         return any(not path.name.startswith(".") for path in folder.iterdir())
     except OSError:
         return False
 
 
-def _has_stored_rows(values: Mapping[str, Any]) -> bool:
-    """Return whether channels were stored uncompressed, for compression after the recording."""
-    streams = _mapping(values.get("streams")).values()
-    return any(_mapping(_mapping(spec).get("settings")).get(STORED) for spec in streams)
-
-
 def _is_reported(session: Path) -> bool:
     """Return whether there is a report of the closed session; an open session's is out of date."""
-    summary = read_summary(session / REPORT)
-    return summary is not None and summary.state in (CLEAN, RECOVERED)
+    summary = read_summary(session / layout.REPORT)
+    return summary is not None and summary.state in (layout.CLEAN, layout.RECOVERED)

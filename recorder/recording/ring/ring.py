@@ -28,6 +28,7 @@ from recorder.common.errors import FormatError, RecorderError, StorageError
 from recorder.common.files import Closeable
 from recorder.common.process_setup import start_thread
 from recorder.config.settings import RingSettings
+from recorder.recording.logs import ERROR, INFO, LogLine
 from recorder.recording.ring.event_window import PartFacts, needs_following, shortfalls
 from recorder.recording.ring.retention_policy import (
     Part,
@@ -38,7 +39,6 @@ from recorder.recording.ring.retention_policy import (
     touches,
 )
 from recorder.recording.ring.storage import Storage
-from recorder.recording.supervisor.log_levels import ERROR, INFO, LogLine
 from recorder.session.event_clips import KEPT, OPEN, SHORT, KeptEvent
 
 STEP_S = 0.5

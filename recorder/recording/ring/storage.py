@@ -15,6 +15,7 @@ from recorder.common.files import Disk, PosixDisk
 from recorder.recording.postprocessing.retention import delete, is_kept
 from recorder.recording.ring.event_window import PartFacts, read_facts
 from recorder.recording.ring.retention_policy import Part
+from recorder.session import layout
 from recorder.session.discovery import find_sessions
 from recorder.session.event_clips import (
     KeptEvent,
@@ -24,16 +25,6 @@ from recorder.session.event_clips import (
     write_unstored,
 )
 from recorder.session.journal.journal import read_journal
-from recorder.session.layout import (
-    CLEAN,
-    JOURNAL,
-    KEEP,
-    LOCK,
-    RECOVERED,
-    free_bytes,
-    private,
-    read_session_json,
-)
 from recorder.session.lock import lock_is_held
 from recorder.session.summary import folder_bytes
 
@@ -75,15 +66,15 @@ class Storage:
         if known is not None and known.closed:
             return replace(known, kept=is_kept(path)) if path.exists() else None
         try:
-            values = read_session_json(path)
+            values = layout.read_session_json(path)
             start_ns = int(values["start_ns"])
-            closed = not live and values["state"] in (CLEAN, RECOVERED)
+            closed = not live and values["state"] in (layout.CLEAN, layout.RECOVERED)
             end_ns = int(values["end_ns"] or start_ns) if closed else None
             volatile = self._ram is not None and path.parent == self._ram
             reach_ns = None
             if not live and not closed:
                 reach_ns = None if known is None else known.reach_ns  # a process recovers it
-                if reach_ns is None and not lock_is_held(private(path, LOCK)):
+                if reach_ns is None and not lock_is_held(layout.private(path, layout.LOCK)):
                     reach_ns = _reach_ns(path, values)
                 if volatile and reach_ns is not None:
                     end_ns = reach_ns
@@ -147,7 +138,7 @@ class Storage:
                     _sync(Path(folder, name))
                 self._disk.sync_folder(Path(folder))
             self._disk.rename(staging, target)
-        private(path, KEEP).unlink(missing_ok=True)
+        layout.private(path, layout.KEEP).unlink(missing_ok=True)
         with suppress(RecorderError):  # a part that cannot be deleted is deleted with the ring
             delete(path, copied=True)
         return target
@@ -166,7 +157,7 @@ class Storage:
         Raises:
             OSError: the folder cannot be read.
         """
-        return free_bytes(self._ram or self.root)
+        return layout.free_bytes(self._ram or self.root)
 
 
 def _reach_ns(path: Path, values: Mapping[str, Any]) -> int | None:
@@ -177,7 +168,7 @@ def _reach_ns(path: Path, values: Mapping[str, Any]) -> int | None:
     """
     try:
         offset_ns = int(values["start_ns"]) - int(values["start_mono_ns"])
-        positions = read_journal(private(path, JOURNAL)).positions.values()
+        positions = read_journal(layout.private(path, layout.JOURNAL)).positions.values()
         stamps = [int(position.get("last_ns", -1)) + offset_ns for position in positions]
         written = [file.stat().st_mtime_ns for file in path.rglob("*") if file.is_file()]
     except (RecorderError, LookupError, TypeError, ValueError, OSError):

@@ -18,6 +18,7 @@ from recorder.common.clock import Clock
 from recorder.common.errors import RecorderError, StorageError
 from recorder.config.loading import Config
 from recorder.config.settings import SplitSettings
+from recorder.recording.logs import ERROR, INFO, LogLine
 from recorder.recording.sessions.desired_state import DesiredStateFile
 from recorder.recording.sessions.session_plan import Planner
 from recorder.recording.sessions.state_machine import (
@@ -32,7 +33,6 @@ from recorder.recording.sessions.state_machine import (
     Split,
     State,
 )
-from recorder.recording.supervisor.log_levels import ERROR, INFO, LogLine
 from recorder.recording.supervisor.sensors import Sensor
 from recorder.recording.supervisor.supervisor import Supervisor
 from recorder.recording.supervisor.writer_client import WriterRequest, account

@@ -16,9 +16,9 @@ from typing import Any
 
 from recorder.common.process_setup import start_thread
 from recorder.config.settings import ProcessSettings, SensorEntry
+from recorder.recording.supervisor.background_process import apply
 from recorder.recording.supervisor.child_output import ChildOutput
 from recorder.recording.supervisor.driver_registry import driver_command
-from recorder.recording.supervisor.priority import apply
 from recorder.recording.supervisor.process_table import DRIVER, WRITER
 
 Event = tuple[str, dict[str, Any]]
@@ -61,7 +61,8 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             process_group=0,  # only the supervisor gets Ctrl-C, even before a child ignores it
-            env=_environment(),
+            # Numeric libraries start a thread per core by default.
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
         )
         try:
             # Open it before any thread can wait for the process.
@@ -171,11 +172,6 @@ class Child:
     def _report_event(self, report: dict[str, Any]) -> None:
         self._events.put((self.name, report))
         self._wake()
-
-
-def _environment() -> dict[str, str]:
-    """Return a child's environment: numeric libraries start a thread per core by default."""
-    return {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 def _read_some(fd: int) -> bytes | None:

@@ -185,7 +185,8 @@ class _Result:
         """The last line on standard error, which is the error even after a traceback."""
         lines = self.stderr.decode(errors="replace").strip().splitlines()
         if not lines and self.code < 0:
-            return f"was ended by {_signal_name(-self.code)}"
+            known = {number.value: number.name for number in signal.Signals}
+            return f"was ended by {known.get(-self.code, f'signal {-self.code}')}"
         text = lines[-1] if lines else f"exited with {self.code} and no message"
         return text.removeprefix(f"{sys.executable}: ")[:_MESSAGE_LENGTH]
 
@@ -267,13 +268,6 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
     # The command has its own session, hence its own group, which includes its descendants.
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def find_stream_clashes(results: Iterable[CheckResult]) -> list[tuple[str, str]]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from recorder.recording.supervisor.log_levels import ERROR, INFO, WARNING, LogLine, ReportEvent
+from recorder.recording.logs import ERROR, INFO, WARNING, LogLine, ReportEvent
 from recorder.recording.supervisor.sensors import Sensor
 from recorder.session.events import WINDOW_NS, window_ns
 
@@ -234,20 +234,13 @@ STALLED_S = 5.0
 """Age of the oldest sample that is not durable at which a disk counts as stalled."""
 
 
-class Show(Protocol):
-    """Function that shows an event in the status."""
-
-    def __call__(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
-        """Show a current event."""
-
-
 class Progress:
     """Monitor of a session: logs losses; logs and records low rates and a stalled disk.
 
     Args:
         say: logs one line for users.
         report: logs an event, and puts it into the session.
-        show: shows an event that the writer itself puts into the session.
+        show: `Supervisor.show`; shows an event that the writer itself puts into the session.
 
     Attributes:
         rates: samples per second of the streams, and the streams below their minimum.
@@ -256,7 +249,7 @@ class Progress:
         stalled: whether received samples do not become durable.
     """
 
-    def __init__(self, say: LogLine, report: ReportEvent, show: Show) -> None:
+    def __init__(self, say: LogLine, report: ReportEvent, show: Callable[..., None]) -> None:
         self.rates, self.volumes = RateWatch(), RateWatch()
         self.forecast = VolumeForecast()
         self.stalled = False

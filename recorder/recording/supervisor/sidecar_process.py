@@ -22,9 +22,9 @@ from recorder.common.clock import Clock
 from recorder.common.files import Closeable
 from recorder.config.loading import Config
 from recorder.config.settings import LiveSettings, plain_settings
+from recorder.recording.logs import INFO, WARNING, LogLine
 from recorder.recording.preflight import extra_problem
 from recorder.recording.supervisor.children import Child, Event
-from recorder.recording.supervisor.log_levels import INFO, WARNING, LogLine
 from recorder.recording.supervisor.process_table import LIVE, STEADY_S, VIEW_RESTART, ProcessSpec
 
 _END_S = 3.0

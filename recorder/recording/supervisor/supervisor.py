@@ -23,6 +23,7 @@ import os
 import queue
 import shutil
 import tempfile
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
@@ -42,20 +43,54 @@ from recorder.bus.messages import (
     Status,
     Stop,
 )
-from recorder.bus.sockets import DriverSocket, Waker, tap_address
+from recorder.bus.sockets import DriverSocket, Waker
 from recorder.codecs.streams import StreamSpec
 from recorder.common.clock import Clock
 from recorder.common.errors import ConfigError, DeviceError, ProtocolError
+from recorder.common.secret_masking import mask_passwords
 from recorder.config.loading import Config
+from recorder.recording.logs import ERROR, INFO, WARNING, LogLine
 from recorder.recording.supervisor.children import Child, Event, run_command, writer_command
-from recorder.recording.supervisor.log_levels import ERROR, INFO, WARNING, LogLine
-from recorder.recording.supervisor.outages import find_outage
 from recorder.recording.supervisor.progress import Progress
-from recorder.recording.supervisor.recent_events import RecentEvents
-from recorder.recording.supervisor.sensors import ABSENT, LOST, PRESENT, Sensor
-from recorder.recording.supervisor.writer_client import Line, WriterClient, WriterRequest
-from recorder.recording.supervisor.writer_process import WriterProcess
-from recorder.session.events import format_event_line, make_event
+from recorder.recording.supervisor.sensors import ABSENT, LOST, PRESENT, Sensor, find_outage
+from recorder.recording.supervisor.writer_client import (
+    Line,
+    WriterClient,
+    WriterProcess,
+    WriterRequest,
+)
+from recorder.session.events import format_event, format_event_line, make_event
+
+MOST = 100
+MOST_TEXT = 300
+
+
+class RecentEvents:
+    """Ring of the last `MOST` events.
+
+    ::
+
+        events.add(clock.realtime_ns(), "device", "imu", "lost", detail="no answer")
+        events.list()      # [{"number": 0, "t_ns": ..., "kind": "device", "stream": "imu", ...}]
+    """
+
+    def __init__(self) -> None:
+        self._events: deque[dict[str, Any]] = deque(maxlen=MOST)
+        self._number = 0
+
+    def add(self, t_ns: int, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
+        """Add an event at `t_ns`, epoch ns; `more` is its text, or values from which it is made."""
+        text = format_event(make_event(kind, t_ns, stream, cause, **more))
+        # Cut before: masking takes long for long texts.  Cut after: no half of a password is left.
+        text, cause = mask_passwords(text[: 4 * MOST_TEXT])[:MOST_TEXT], cause[:MOST_TEXT]
+        event = {"number": self._number, "t_ns": t_ns, "kind": kind}
+        self._events.append(event | {"stream": stream or None, "cause": cause, "text": text})
+        self._number += 1
+
+    def list(self) -> list[dict[str, Any]]:
+        """Return the events, oldest first; their numbers count from the daemon's start."""
+        return list(self._events)
+
 
 WRITER = ""  # the writer's name among the children; no sensor has it
 COMMAND_S = 60.0
@@ -151,11 +186,6 @@ class Supervisor:
         shutil.rmtree(self.run_folder, ignore_errors=True)
 
     @property
-    def taps(self) -> dict[str, str]:
-        """Address of each sensor's tap, by sensor."""
-        return {name: tap_address(self.run_folder, name) for name in self.sensors}
-
-    @property
     def settled(self) -> bool:
         """Whether every sensor is ready or known to be unavailable."""
         return all(sensor.settled for sensor in self.sensors.values())
@@ -182,11 +212,11 @@ class Supervisor:
         for sensor in self.sensors.values():
             if sensor.given_up or sensor.changed:
                 self.restart(sensor)
-        return self._ask_with(Start(self._complete_plan(plan)))
+        return self._ask_with(Start(plan))
 
     def split(self, plan: SessionPlan) -> WriterRequest:
         """Ask the writer to continue in a new part; no sample is lost or repeated between parts."""
-        return self._ask_with(Split(self._complete_plan(plan), live=[], session=self.session))
+        return self._ask_with(Split(plan, live=[], session=self.session))
 
     def close(self, patience_s: float = COMMAND_S) -> WriterRequest:
         """Ask the writer to end the session once every driver has delivered its samples."""
@@ -334,11 +364,8 @@ class Supervisor:
             if isinstance(question.answer, Status):
                 self._on_status(question.answer)
 
-    def _complete_plan(self, plan: SessionPlan) -> SessionPlan:
-        plan.sensors = {name: sensor.header for name, sensor in self.sensors.items()}
-        return plan
-
     def _ask_with(self, command: Start | Split) -> WriterRequest:
+        command.plan.sensors = {name: sensor.header for name, sensor in self.sensors.items()}
         self._plan_question = self.ask(command)
         return self._plan_question
 

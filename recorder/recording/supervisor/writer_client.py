@@ -1,4 +1,4 @@
-"""Requests of the supervisor to the writer, and the replies.
+"""The writer as its supervisor sees it: requests and replies, and restarts of its process.
 
 A writer may die before it answers.  The next writer gets the command again, except ``start``: that
 command fails, because its effect is unknown.
@@ -25,6 +25,9 @@ from recorder.bus.messages import (
 from recorder.bus.wire import Kind, Message
 from recorder.common.clock import Clock
 from recorder.common.errors import ProtocolError, RecorderError, StorageError, UsageError
+from recorder.recording.logs import ERROR, LogLine
+from recorder.recording.supervisor.children import Child
+from recorder.recording.supervisor.process_table import WRITER_RESTART
 
 _OF_STREAM = ("samples", "bytes", "lost", "unknown_losses", "incomplete", "ended")
 
@@ -49,7 +52,6 @@ class WriterRequest:
     """A command to the writer.
 
     Attributes:
-        op: the command's name.
         asked_ns: CLOCK_MONOTONIC of the request.
         answer: the writer's reply; None before.
         error: why there is no reply; None if there is one, or it may still arrive.
@@ -65,10 +67,6 @@ class WriterRequest:
         self.error: RecorderError | None = None
         self.place = 0
         self.writer: object | None = None  # the writer that received it
-
-    @property
-    def op(self) -> str:
-        return self.command.op
 
     @property
     def done(self) -> bool:
@@ -144,7 +142,7 @@ class WriterClient:
             if question.writer is not writer and writer is not None:
                 self._send(question, writer, live)
             if not question.done and now_ns > question.deadline_ns:
-                question.error = StorageError(f"the writer does not answer ({question.op})")
+                question.error = StorageError(f"the writer does not answer ({question.command.op})")
             if question.done:
                 self._place(question)
                 del self._open[question.number]
@@ -168,7 +166,8 @@ class WriterClient:
 
     def _send(self, question: WriterRequest, writer: object, live: Callable[[], list[str]]) -> None:
         if question.writer is not None and isinstance(question.command, Start):
-            question.error = StorageError(f"the writer ended before it answered ({question.op})")
+            op = question.command.op
+            question.error = StorageError(f"the writer ended before it answered ({op})")
             return
         command = question.command
         if isinstance(command, Split | Stop):
@@ -180,3 +179,69 @@ class WriterClient:
 def account(stream: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of the writer's account of a stream that status shows."""
     return {key: stream.get(key) for key in _OF_STREAM}
+
+
+class WriterProcess:
+    """Restart logic of the writer; `start` starts the first, `handle_exit` takes the exit of each.
+
+    Args:
+        clock: injectable.
+        say: logs one line for users.
+        spawn: starts a writer; raises OSError if that is not possible now.
+
+    Attributes:
+        child: the latest writer; None before the first.
+        restarts: number of writers started after the first.
+        failed: why no further writer is started; None while restarts continue.
+    """
+
+    def __init__(self, clock: Clock, say: LogLine, spawn: Callable[[], Child]) -> None:
+        self.child: Child | None = None
+        self.restarts = 0
+        self.failed: str | None = None
+        self._clock = clock
+        self._say = say
+        self._spawn = spawn
+        self._starts = 0
+        self._start_at_ns: int | None = None
+
+    @property
+    def running(self) -> Child | None:
+        """The running writer; None without one."""
+        return self.child if self.child is not None and self.child.alive else None
+
+    def start(self) -> None:
+        """Start a writer."""
+        self._start_at_ns = None
+        self._starts += 1
+        try:
+            self.child = self._spawn()
+        except OSError as error:  # no memory, too many processes
+            self.handle_exit(error.strerror)
+
+    def start_due(self, now_ns: int) -> None:
+        """Start the next writer if its pause is over."""
+        if self._start_at_ns is not None and now_ns >= self._start_at_ns:
+            self.start()
+
+    def reset_starts(self) -> None:
+        """Reset the count of starts, since the writer has answered."""
+        self._starts = 0
+
+    def retry(self) -> None:
+        """Start a writer again after `failed`."""
+        self.failed, self._starts = None, 0
+        if self.running is None:
+            self.start()
+
+    def handle_exit(self, code: int | str | None) -> None:
+        """Schedule another writer after the exit of one, unless too many have ended."""
+        ended = f"writer ended with code {code}"
+        if self._starts >= WRITER_RESTART.most:
+            self.failed = f"{ended}, {WRITER_RESTART.most} times without an answer"
+            self._say(self.failed, ERROR)
+            return
+        self._say(f"{ended}; starting another", ERROR)
+        self.restarts += 1
+        pause_ns = round(WRITER_RESTART.pause_s(self._starts) * 1e9)
+        self._start_at_ns = self._clock.monotonic_ns() + pause_ns

@@ -18,12 +18,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from recorder.codecs.streams import StreamSpec
+from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.common.errors import SessionError
 from recorder.config.expressions import (
     COUNTERS,
@@ -34,10 +34,56 @@ from recorder.config.expressions import (
     compile_expression,
 )
 from recorder.config.settings import TriggerSettings
-from recorder.recording.triggers.firing import Firing
-from recorder.recording.triggers.references import find_channel_fault
 from recorder.session import layout
 from recorder.session.journal.journal import JournalFollower
+
+
+class Firing:
+    """Firing state of one trigger.
+
+    A trigger fires once when its condition has held for its duration.  It can fire again after its
+    release: by `until`, or without `until` by the end of the condition.  Within the cooldown after
+    a firing it does not fire; these suppressed firings are counted.
+
+    Attributes:
+        settings: the trigger's settings.
+        suppressed: number of firings that the cooldown prevented.
+    """
+
+    def __init__(self, settings: TriggerSettings) -> None:
+        self.settings = settings
+        self.suppressed = 0
+        self._since_ns: int | None = None
+        self._released = True
+        self._fired_ns: int | None = None
+
+    def update(self, t_ns: int, holds: bool, releases: bool) -> bool:
+        """Update the state at a time, and return whether the trigger fires.
+
+        Args:
+            t_ns: epoch ns; may step back by as much as the stamps of streams differ.
+            holds: whether the condition is true.
+            releases: whether the release condition is true.
+        """
+        if not self._released and releases:
+            self._released, self._since_ns = True, None
+        if not holds:
+            self._since_ns = None
+            return False
+        if self._since_ns is None:
+            self._since_ns = t_ns
+        if not self._released or t_ns - self._since_ns < self.settings.duration * 1e9:
+            return False
+        self._released = False
+        cooling = self._fired_ns is not None and (
+            t_ns - self._fired_ns < self.settings.cooldown * 1e9
+        )
+        if cooling:
+            self.suppressed += 1
+            return False
+        self._fired_ns = t_ns
+        return True
+
 
 _SECOND_NS = 1_000_000_000
 _NONE: npt.NDArray[np.int64] = np.empty(0, np.int64)
@@ -375,3 +421,49 @@ class Evaluation:
                 settings = trigger.settings
                 known = {str(r): values[self._slots[r]] for r in trigger.when.references}
                 yield Fired(settings.name, t_ns, settings.before, settings.after, known)
+
+
+SMALL_BYTES: Final = 4096
+"""Size limit for the sample of a channel in a condition, bytes."""
+
+
+def find_trigger_faults(
+    triggers: Sequence[TriggerSettings], specs: Mapping[str, StreamSpec]
+) -> Iterator[tuple[str, str]]:
+    """Yield the config key and a description of each reference that cannot be evaluated.
+
+    Args:
+        triggers: triggers of a config.
+        specs: all streams that the config records, by name.
+    """
+    for trigger in triggers:
+        for part in ("when", "until"):
+            text = getattr(trigger, part)
+            for reference in compile_expression(text).references if text is not None else ():
+                fault = ""
+                if (spec := specs.get(reference.stream)) is None:
+                    if reference.stream != SESSION:
+                        fault = (
+                            f"{reference}: there are only the streams {', '.join(sorted(specs))}"
+                        )
+                elif reference.kind == "channel":
+                    fault = find_channel_fault(reference, {c.name: c for c in spec.channels})
+                if fault:
+                    yield f"triggers.{trigger.name}.{part}", fault
+
+
+def find_channel_fault(reference: Reference, channels: Mapping[str, ChannelSpec]) -> str:
+    """Return why the channels of a stream do not satisfy a reference; empty if they do."""
+    channel = channels.get(reference.path[0])
+    if channel is None:
+        return f"{reference}: {reference.stream} has only the channels {', '.join(channels)}"
+    if channel.format != "raw" or channel.sample_bytes > SMALL_BYTES:
+        return f"{reference}: is not a small channel of raw numbers"
+    if len(reference.index) != len(channel.shape):
+        if not channel.shape:
+            return f"{reference}: is one number, without an index"
+        return f"{reference}: needs an index for each axis of {list(channel.shape)}"
+    for number, size in zip(reference.index, channel.shape, strict=True):
+        if number >= size:
+            return f"{reference}: {number} is beyond the axis of {size}"
+    return ""

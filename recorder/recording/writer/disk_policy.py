@@ -13,7 +13,6 @@ import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from recorder.bus.messages import Ending
@@ -104,12 +103,7 @@ class Fuse:
         if self._blown:
             raise StorageError(f"{self._session}: an earlier error has ended its recording")
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self._blown = kind is not None
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from recorder.bus.messages import Fault, Finish
+from msgspec import UNSET
+
+from recorder.bus.messages import Ack, AnnouncedSession, Fault, Finish, Hello
 from recorder.bus.sockets import WriterSocket
 from recorder.bus.wire import Kind, Message
 from recorder.common.errors import ProtocolError
-from recorder.recording.writer.active_session import ActiveSession
-from recorder.recording.writer.flow_control import Peer, share_out
+from recorder.recording.writer.active_session import ActiveSession, Peer, share_out
 from recorder.recording.writer.open_sessions import OpenSessions
-from recorder.recording.writer.replies import acknowledgement, hello
+from recorder.recording.writer.sequencing import Position
 
 _DROPPED_PEERS = 64
 
@@ -87,11 +88,27 @@ class DriverRegistry:
         self._socket.send(peer, Message(Kind.WHO))
 
     def hello(self, peer: bytes) -> None:
-        """Send a driver its session and the next expected message."""
+        """Send a driver its session, each stream's next expected message, and its credit."""
         known, sessions = self.peers[peer], self._sessions
+        current = sessions.find(known)
+        positions = {}
+        for name in known.specs:
+            if current is None:
+                break
+            position = current.positions.get(name, Position())
+            epoch, appended = current.writer.appended.get(name, (0, 0))
+            received = appended if epoch == position.epoch else 0
+            positions[name] = (position.epoch, position.number, received)
         following = sessions.active if known.behind else None
-        left = None if sessions.previous is None else sessions.previous.writer.key
-        greeting = hello(known, sessions.find(known), following, left)
+        greeting = Hello(
+            session=None if current is None else announcement(known, current),
+            next=None if following is None else announcement(known, following),
+            # A driver may still hold samples for a session that another one continues.
+            crossing=None if sessions.previous is None else sessions.previous.writer.key,
+            positions=positions,
+            buffer_bytes=known.buffer_bytes,
+            window_bytes=known.window_bytes,
+        )
         self._socket.send(peer, greeting.message())
 
     def hello_all(self) -> None:
@@ -116,11 +133,6 @@ class DriverRegistry:
         for current in self._sessions:
             current.reset_credit(known)
             self._socket.send(peer, acknowledgement(known, current).message())
-
-    def acknowledge_all(self) -> None:
-        """Acknowledge the durable messages of all drivers."""
-        for peer in self.peers:
-            self.acknowledge(peer)
 
     def acknowledge_due(self) -> None:
         """Acknowledge all drivers after a commit, else those that used much of their window."""
@@ -164,3 +176,27 @@ class DriverRegistry:
         if current is not None and current.finishing is not None and not crosses:
             known.finish_sent = True
             self._socket.send(peer, Finish(current.writer.key).message())
+
+
+def announcement(peer: Peer, opened: ActiveSession) -> AnnouncedSession:
+    """Return the announcement of an open session to a driver."""
+    last = [opened.last_ns[s] for s in peer.specs if s in opened.last_ns]
+    writer = opened.writer
+    return AnnouncedSession(
+        key=writer.key,
+        start_ns=writer.play_start_mono_ns,
+        until_ns=writer.until_ns,
+        last_ns=max(last) if last else None,
+        seam_ns=writer.start_mono_ns if writer.previous is not None else None,
+        source_start_ns=UNSET if writer.source_start_ns is None else writer.source_start_ns,
+    )
+
+
+def acknowledgement(peer: Peer, current: ActiveSession) -> Ack:
+    """Return the durable and the appended position of each stream of a driver."""
+    positions = {}
+    for name in peer.specs:
+        epoch, appended = current.writer.appended.get(name, (0, 0))
+        of_epoch, durable = current.writer.durable.get(name, (0, 0))
+        positions[name] = (epoch, durable if of_epoch == epoch else 0, appended)
+    return Ack(positions)

@@ -235,10 +235,6 @@ class EventWriter:
         cause = cause if progress.ended is None else CHANGED
         self.event(uncounted_loss(progress, self.now_ns(), cause, gap_ns, 1))
 
-    def lose_absent(self, stream: str, position: dict[str, Any]) -> None:
-        """Log the loss of a whole stream without a sample whose driver has not returned."""
-        self.event(self.absent_loss(stream, position, "driver"))
-
     def absent_loss(self, stream: str, position: dict[str, Any], cause: str) -> dict[str, Any]:
         """Create the event of a whole stream's loss, and count the loss in the position.
 

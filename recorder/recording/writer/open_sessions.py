@@ -9,14 +9,13 @@ from recorder.bus.messages import Ending
 from recorder.common.clock import Clock
 from recorder.common.errors import RecorderError
 from recorder.common.files import Disk
-from recorder.recording.writer.active_session import ActiveSession, StopRequest
+from recorder.recording.writer.active_session import ActiveSession, Peer, StopRequest
 from recorder.recording.writer.disk_policy import (
     describe_error,
     find_next_session,
     read_ending,
     split_ending,
 )
-from recorder.recording.writer.flow_control import Peer
 from recorder.recording.writer.session_writer import SessionWriter
 
 _SEAM_GRACE_NS = 10_000_000_000  # for drivers, to send the rest of their samples

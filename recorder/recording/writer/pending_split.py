@@ -1,4 +1,4 @@
-"""Creation of a recording's next session in a separate thread.
+"""Creation of a session; that of a recording's next one runs in a separate thread.
 
 Creating a session takes a dozen syncs one after the other, which is seconds on a busy disk.  If the
 receiving thread waited for them, the drivers' rings would fill.  So a separate thread creates the
@@ -20,7 +20,7 @@ request.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -28,13 +28,46 @@ from pathlib import Path
 from recorder.bus.messages import SessionPlan
 from recorder.bus.wire import Message
 from recorder.common.clock import Clock
-from recorder.common.errors import RecorderError
+from recorder.common.errors import RecorderError, StorageError
 from recorder.common.files import Disk
-from recorder.recording.writer.active_session import ActiveSession
-from recorder.recording.writer.flow_control import Peer
-from recorder.recording.writer.session_creation import create
+from recorder.recording.writer.active_session import ActiveSession, Peer
+from recorder.recording.writer.disk_policy import describe_error
 from recorder.recording.writer.session_writer import SessionWriter
 from recorder.session.incidents import END
+
+
+def create(
+    disk: Disk,
+    plan: SessionPlan,
+    clock: Clock,
+    peers: Iterable[Peer],
+    reported: Callable[[str, bytes], None] = lambda *_: None,
+) -> SessionWriter:
+    """Create a session that durably declares the streams of these drivers.
+
+    So after a power cut before the next commit, recovery reports the loss of these streams.
+
+    Args:
+        disk, plan, clock: as for `SessionWriter.create`.
+        peers: the drivers.
+        reported: as for `SessionWriter.create`.
+
+    Raises:
+        StorageError, UsageError: see `SessionWriter.create`.
+    """
+    try:
+        writer = SessionWriter.create(disk, plan, clock, reported)
+    except OSError as error:
+        raise StorageError(f"{plan.root}: {error}") from None
+    try:
+        for known in peers:
+            for spec in known.specs.values():
+                writer.declare(spec, known.sensor)
+        writer.commit()
+    except OSError as error:
+        writer.abandon()
+        raise StorageError(f"{writer.path}: {describe_error(error)}") from None
+    return writer
 
 
 @dataclass(slots=True)

@@ -29,14 +29,12 @@ from recorder.bus.wire import NUMBERED, Kind, Message, check_data
 from recorder.common.clock import Clock, SignalEvent
 from recorder.common.errors import ProtocolError, RecorderError, StorageError
 from recorder.common.files import Disk
-from recorder.recording.writer.active_session import ActiveSession, StopRequest
+from recorder.recording.writer.active_session import ActiveSession, Peer, StopRequest
 from recorder.recording.writer.disk_policy import DISK, describe_error, read_ending
 from recorder.recording.writer.driver_registry import DriverRegistry
-from recorder.recording.writer.flow_control import Peer
 from recorder.recording.writer.open_sessions import OpenSessions
-from recorder.recording.writer.pending_split import PendingSplit
+from recorder.recording.writer.pending_split import PendingSplit, create
 from recorder.recording.writer.sequencing import check_report
-from recorder.recording.writer.session_creation import create
 from recorder.recording.writer.session_writer import SessionWriter
 
 REST_S = 0.02
@@ -156,7 +154,7 @@ class WriterService:
     def _end_what_must(self) -> None:
         """Seal failed sessions; end the open session if its disk is full."""
         for current in self._sessions:
-            if current.must_be_sealed:
+            if current.failures and (current.closed or current.closer is None):
                 self._seal(current)
         active = self._sessions.active
         if active is not None and active.full and active.finishing is None:
@@ -343,7 +341,8 @@ class WriterService:
         """Close a session once its drivers have ended it; never wait for the disk."""
         now_ns = self._clock.monotonic_ns()
         if current.closed and current.failure is None:
-            self._drivers.acknowledge_all()
+            for peer in self._peers:
+                self._drivers.acknowledge(peer)
             self._over(current)
         elif current.closer is None and current.is_over(self._peers.values(), now_ns):
             current.begin_close()

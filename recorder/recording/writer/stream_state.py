@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 from recorder.bus.wire import Kind, Message
@@ -77,41 +76,6 @@ def make_absent_position() -> dict[str, Any]:
     """Return the position of a stream without a sample."""
     position = {key: copy.copy(value) for key, value in _NOTHING.items()}
     return position | {"samples": 0, "last_ns": -1, "ended": ABSENT, "unknown_losses": 1}
-
-
-def group_streams(
-    sensors: Mapping[str, Mapping[str, Any]], progress: Mapping[str, StreamProgress]
-) -> dict[str, list[str]]:
-    """Return the streams that each sensor's driver has declared, even after the start.
-
-    Args:
-        sensors: the sensors' entries by name, from ``session.json``.
-        progress: progress of the declared streams by name; another thread may add to it.
-    """
-    declared = [(t.sensor, name) for name, t in list(progress.items())]
-    return {
-        sensor: sorted({*header.get("streams", ()), *(n for s, n in declared if s == sensor)})
-        for sensor, header in sensors.items()
-    }
-
-
-def find_unended_epochs(
-    sensor: str, progress_by_stream: Iterable[StreamProgress], epoch: int
-) -> set[int]:
-    """Return earlier epochs of a sensor without an end, whose driver died.
-
-    Args:
-        sensor: name of the sensor; without a name the result is empty.
-        progress_by_stream: progress of all streams.
-        epoch: the epoch before which epochs count.
-    """
-    return {
-        life
-        for other in list(progress_by_stream)
-        if sensor and other.sensor == sensor
-        for life in (other.epoch, *other.past)
-        if 0 < life < epoch and other.ends.get(life, (None, ""))[0] is None
-    }
 
 
 def uncounted_loss(

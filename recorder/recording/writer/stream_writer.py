@@ -10,8 +10,6 @@ from recorder.recording.writer.event_writer import EventWriter
 from recorder.recording.writer.stream_files import StreamFiles
 from recorder.recording.writer.stream_state import (
     StreamProgress,
-    find_unended_epochs,
-    group_streams,
     make_absent_position,
     may_begin,
 )
@@ -78,8 +76,9 @@ class SessionStreams:
         if (progress := self.progress.get(stream)) is not None:
             self.release(progress)
             self._log.lose_interval(progress, now_ns)
-        else:
-            self._log.lose_absent(stream, self._restored.positions[stream])
+        else:  # a stream without a sample, whose driver has not returned
+            position = self._restored.positions[stream]
+            self._log.event(self._log.absent_loss(stream, position, "driver"))
 
     def lose_absent_sensors(self, end_ns: int | None) -> None:
         """Log the loss of sensors without a stream up to `end_ns`, epoch ns; None: now."""
@@ -90,8 +89,12 @@ class SessionStreams:
                 self._restored.positions[name] = make_absent_position()
 
     def group_by_sensor(self) -> dict[str, list[str]]:
-        """Return the stream names of each planned sensor."""
-        return group_streams(self._sensors, self.progress)
+        """Return the streams that each sensor's driver has declared, even after the start."""
+        declared = [(t.sensor, name) for name, t in list(self.progress.items())]
+        return {
+            sensor: sorted({*header.get("streams", ()), *(n for s, n in declared if s == sensor)})
+            for sensor, header in self._sensors.items()
+        }
 
     def absent(self) -> dict[str, dict[str, Any]]:
         """Return positions of streams without a sample that no driver declared to this writer."""
@@ -122,7 +125,7 @@ class SessionStreams:
             return
         if message.epoch != progress.epoch:
             # The time before this stream's first sample is a loss if an earlier driver died.
-            lives = find_unended_epochs(progress.sensor, self.progress.values(), message.epoch)
+            lives = self._find_unended_epochs(progress.sensor, message.epoch)
             if lives and not progress.epoch:
                 self._log.begin_epoch(progress, max(lives))
             self._log.new_epoch(progress, message)
@@ -140,3 +143,13 @@ class SessionStreams:
                 self._log.end(progress, message)
         progress.number = message.number + 1
         progress.seq = message.next_seq if message.kind in (Kind.DATA, Kind.LOST) else message.seq
+
+    def _find_unended_epochs(self, sensor: str, epoch: int) -> set[int]:
+        """Return the epochs of a sensor before `epoch` without an end, whose driver died."""
+        return {
+            life
+            for other in list(self.progress.values())
+            if sensor and other.sensor == sensor
+            for life in (other.epoch, *other.past)
+            if 0 < life < epoch and other.ends.get(life, (None, ""))[0] is None
+        }

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from recorder.recording.writer.active_session import ActiveSession, CommitTimes
-from recorder.recording.writer.flow_control import Credit, Peer
+from recorder.recording.writer.active_session import ActiveSession, CommitTimes, Credit, Peer
 from recorder.recording.writer.pending_split import PendingSplit
 from tests.drivers.kit.actors import Actor, current
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from recorder.recording.writer.active_session import ActiveSession, CommitTimes
-from recorder.recording.writer.flow_control import Credit
+from recorder.recording.writer.active_session import ActiveSession, CommitTimes, Credit
 from recorder.recording.writer.pending_split import PendingSplit
 from tests.drivers.kit.ownership import FIXED, attributes, owners
 from tests.drivers.kit.sim_driver import CAMERA, IMU

@@ -122,15 +122,13 @@ def test_unchanged_sessions_are_not_read_again(root: Path, monkeypatch: pytest.M
     (root / "broken/_recorder/session.json").write_text("{}")
     shutil.rmtree(root / "broken")
     assert update_catalog(root).read == 2
-    seen: list[str] = []
-    again = update_catalog(root, progress=seen.append)
-    assert (again.read, again.unchanged, again.gone, seen) == (0, 2, 0, [])
+    again = update_catalog(root)
+    assert (again.read, again.unchanged, again.gone) == (0, 2, 0)
     (root / "van/drive/_recorder/keep").write_text('{"kept": true}')
-    assert update_catalog(root, progress=seen.append).read == 1
+    assert update_catalog(root).read == 1
     (root / "van/drive/_archives/mcap").mkdir(parents=True)
     (root / "van/drive/_archives/mcap/drive.mcap").write_bytes(b"x")
-    assert update_catalog(root, progress=seen.append).read == 1
-    assert seen == [str(root / "van/drive")] * 2
+    assert update_catalog(root).read == 1
     assert rows_of(root)["drive"].archives == ("mcap",)
     shutil.rmtree(root / "drive_p002")
     done = update_catalog(root)

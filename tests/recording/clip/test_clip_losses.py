@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from recorder.common.errors import SessionError
 from recorder.recording.clip.writing import write_clip
 from recorder.session import layout
-from recorder.session.journal.journal import walk_journal
+from recorder.session.journal.journal import read_journal, walk_journal
 from recorder.session.loss_accounts import group_lost_events
 from recorder.session.reader import Session
 from tests.recording.clip.cuts import part, samples, sound
@@ -138,6 +138,8 @@ def test_a_gap_before_the_first_sample_is_in_the_clip(tmp_path: Path) -> None:
     journal = layout.private(clip.session, layout.JOURNAL)
     epochs = [content for frame, content, _ in walk_journal(journal) if frame.kind == "epoch"]
     assert [epoch["first_seq"] for epoch in epochs] == [3]
+    (count,) = read_journal(journal).positions["imu"]["lost"].values()
+    assert count == 3
 
 
 def test_an_epoch_without_samples_is_where_its_losses_are(tmp_path: Path) -> None:

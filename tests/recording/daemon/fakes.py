@@ -16,9 +16,8 @@ from recorder.bus.control.server import Call
 from recorder.bus.wire import Kind, Message
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.config.loading import Config
-from recorder.recording.daemon.daemon import Daemon
-from recorder.recording.host.systemd import SystemdNotify
-from recorder.recording.postprocessing.finalizing import Finalizing
+from recorder.recording.daemon.daemon import Daemon, SystemdNotify
+from recorder.recording.postprocessing.finalizing import Chore, Finalizing
 from recorder.recording.sessions.desired_state import DesiredStateFile
 from recorder.recording.supervisor.children import Child
 from recorder.recording.supervisor.supervisor import WRITER, Supervisor
@@ -215,7 +214,7 @@ def make_session(path: Path, state: str = "clean", **values: Any) -> Path:
     return path
 
 
-class FakeChore:
+class FakeChore(Chore):
     """A finalizer's process that ends when a test says so."""
 
     def __init__(self, command: Sequence[str]) -> None:

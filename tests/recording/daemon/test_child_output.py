@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import binary, integers, lists
 
-from recorder.recording.daemon.logs import Log
+from recorder.recording.logs import Log
 from recorder.recording.supervisor.child_output import (
     BURST,
     LAST,

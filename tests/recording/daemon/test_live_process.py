@@ -17,7 +17,7 @@ import pytest
 
 from recorder.config.settings import plain_settings
 from recorder.recording import preflight
-from recorder.recording.daemon.sidecars import Sidecars
+from recorder.recording.daemon.daemon import Sidecars
 from recorder.recording.supervisor import sidecar_process
 from recorder.recording.supervisor.process_table import LIVE, VIEW_RESTART, ProcessSpec
 from recorder.recording.supervisor.sidecar_process import SidecarProcess, live_request

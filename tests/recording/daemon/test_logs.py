@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from recorder.recording.daemon.logs import Log, under_journald
+from recorder.recording.logs import Log, under_journald
 from tests.manual_clock import ManualClock
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from recorder.common.errors import StorageError
+from recorder.recording.daemon.daemon import Sidecars
 from recorder.recording.daemon.metrics import _MOST_CLIENTS, MetricsServer, render
-from recorder.recording.daemon.sidecars import Sidecars
 
 LINE = re.compile(
     r'recorder_[a-z_]+(\{[a-z_]+="(\\.|[^"\\])*"(,[a-z_]+="(\\.|[^"\\])*")*\})? '

@@ -15,8 +15,7 @@ from recorder.cli.control import format_status
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.config.settings import SensorEntry
 from recorder.recording.daemon.metrics import render
-from recorder.recording.supervisor.outages import Outage, find_outage
-from recorder.recording.supervisor.sensors import Sensor
+from recorder.recording.supervisor.sensors import Outage, Sensor, find_outage
 from recorder.session.events import make_event
 from recorder.session.reader import Session
 from recorder.session.summary import brief, summarize

@@ -14,8 +14,7 @@ import pytest
 from recorder.common.clock import SignalEvent
 from recorder.common.errors import SessionError, StorageError, UsageError
 from recorder.config.settings import RetentionSettings
-from recorder.recording.postprocessing.finalizing import Chore, Finalizing
-from recorder.recording.postprocessing.pending import finalize_pending
+from recorder.recording.postprocessing.finalizing import Chore, Finalizing, finalize_pending
 from recorder.recording.postprocessing.retention import Candidate, choose, delete, keep, sweep
 from recorder.recording.postprocessing.steps import MOST_TRIES, find_due, record_result, skip
 from recorder.recording.root_lock import RootLock

@@ -19,11 +19,16 @@ from recorder.config.names import check_name
 from recorder.config.settings import ProcessSettings, SensorEntry
 from recorder.recording.daemon.status import render_line
 from recorder.recording.sessions.desired_state import DesiredStateFile
-from recorder.recording.sessions.part_names import free_name, is_taken, next_part, part_name
-from recorder.recording.sessions.session_plan import Planner
+from recorder.recording.sessions.session_plan import (
+    Planner,
+    free_name,
+    is_taken,
+    next_part,
+    part_name,
+)
 from recorder.recording.sessions.state_machine import DesiredState
+from recorder.recording.supervisor.background_process import apply
 from recorder.recording.supervisor.children import Child, Event
-from recorder.recording.supervisor.priority import apply
 from recorder.recording.supervisor.process_table import DRIVER_RESTART, PROCESSES, WRITER_RESTART
 from recorder.recording.supervisor.progress import STALLED_S, Progress, RateWatch
 from recorder.recording.supervisor.sensors import Sensor

@@ -12,7 +12,7 @@ import pytest
 
 from recorder.recording.daemon import status as status_module
 from recorder.recording.host import clocks
-from recorder.recording.supervisor.recent_events import MOST, MOST_TEXT, RecentEvents
+from recorder.recording.supervisor.supervisor import MOST, MOST_TEXT, RecentEvents
 from tests.recording.daemon.fakes import Vehicle, vehicle
 
 S = 1_000_000_000

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from recorder.recording.host import kernel
-from recorder.recording.host.clock_record import ClockRecord
+from recorder.recording import preflight
+from recorder.recording.daemon.daemon import SystemdNotify
 from recorder.recording.host.clocks import (
+    ClockRecord,
     clock_state,
     is_synchronized,
     kernel_clock,
@@ -23,7 +24,6 @@ from recorder.recording.host.clocks import (
     time_daemon,
 )
 from recorder.recording.host.disk import file_system, measure
-from recorder.recording.host.systemd import SystemdNotify
 
 MOUNTS = """\
 22 1 259:2 / / rw,relatime shared:1 - ext4 /dev/root rw
@@ -126,19 +126,19 @@ def test_a_disk_is_measured_and_left_as_it_was(tmp_path: Path) -> None:
 def test_a_receive_buffer_that_the_kernel_caps(tmp_path: Path) -> None:
     limit = tmp_path / "rmem_max"
     limit.write_text("212992\n")
-    warning = kernel.receive_buffer_warning({"udp", "sim"}, limit=limit)
+    warning = preflight.receive_buffer_warning({"udp", "sim"}, limit=limit)
     assert warning is not None and "net.core.rmem_max is 212992" in warning
-    assert kernel.receive_buffer_warning({"sim", "serial"}, limit=limit) is None
+    assert preflight.receive_buffer_warning({"sim", "serial"}, limit=limit) is None
     limit.write_text("67108864\n")
-    assert kernel.receive_buffer_warning({"ouster"}, limit=limit) is None
+    assert preflight.receive_buffer_warning({"ouster"}, limit=limit) is None
 
 
 def test_rights_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    problem = kernel.device_problem("serial", "/dev/null")
+    problem = preflight.device_problem("serial", "/dev/null")
     assert problem is not None and "/dev/null may not be opened" in problem
-    assert kernel.device_problem("serial", "/dev/not-there") is None
-    assert kernel.device_problem("sim", "/dev/null") is None
+    assert preflight.device_problem("serial", "/dev/not-there") is None
+    assert preflight.device_problem("sim", "/dev/null") is None
 
 
 def answers(**known: str) -> Any:

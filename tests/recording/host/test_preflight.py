@@ -12,10 +12,8 @@ from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.config.settings import SensorEntry, StorageSettings
 from recorder.recording.host.disk import DiskSpeed, FileSystem
 from recorder.recording.preflight import (
-    DiskReport,
     check_root,
     disk_findings,
-    examine_disk,
     sensor_findings,
 )
 
@@ -40,7 +38,7 @@ def entry(**more: Any) -> SensorEntry:
 def test_a_disk_against_a_rig_of_30_megabytes_a_second(
     speed: DiskSpeed, problems: list[str], warnings: list[str]
 ) -> None:
-    found = disk_findings(DiskReport(EXT4, speed), STORAGE, 30e6)
+    found = disk_findings(EXT4, speed, STORAGE, 30e6)
     for said, expected in zip(found, (problems, warnings), strict=True):
         assert len(said) == len(expected)
         assert all(text in sentence for text, sentence in zip(expected, said, strict=True))
@@ -48,15 +46,8 @@ def test_a_disk_against_a_rig_of_30_megabytes_a_second(
 
 def test_a_file_system_that_one_should_not_record_to() -> None:
     stick = FileSystem(Path("/media/stick"), "exfat", "/dev/sdb1", "exFAT has no journal")
-    problems, (warning,) = disk_findings(DiskReport(stick, None), STORAGE, 0.0)
+    problems, (warning,) = disk_findings(stick, None, STORAGE, 0.0)
     assert not problems and warning == "/media/stick is exfat, exFAT has no journal"
-
-
-def test_a_root_that_is_no_good_is_not_measured(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    assert examine_disk(check_root(tmp_path / "file", STORAGE)).speed is None
-    there = examine_disk(check_root(tmp_path / "new" / "root", STORAGE), seconds=0.01)
-    assert there.speed is not None and list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
 @pytest.mark.parametrize(("more", "good"), [(-1, False), (0, True), (1, True)])

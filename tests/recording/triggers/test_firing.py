@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.config.settings import TriggerSettings
-from recorder.recording.triggers.firing import Firing
+from recorder.recording.triggers.evaluation import Firing
 
 S = 1_000_000_000
 

@@ -1,4 +1,4 @@
-"""Log of the daemon: text or JSON lines on stderr, and a copy in the session.
+"""Log levels, and the daemon's log: lines on stderr, and a copy in the session.
 
 ::
 
@@ -19,13 +19,32 @@ import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final, Protocol, TextIO
 
 from recorder.common.clock import Clock
 from recorder.common.files import Closeable
 from recorder.common.secret_masking import mask_passwords
-from recorder.recording.supervisor.log_levels import ERROR, INFO, WARNING
 from recorder.session.layout import private
+
+ERROR, WARNING, INFO = "error", "warning", "info"
+"""Log levels: for faults; for losses and absent sensors; for everything else."""
+
+
+class LogLine(Protocol):
+    """Function that logs one line for users from any thread, as `Log.say` of the daemon's logs."""
+
+    def __call__(self, text: str, /, level: str = INFO, **fields: Any) -> None:
+        """Log a line with its level and further values for programs."""
+
+
+class ReportEvent(Protocol):
+    """Function that logs a current event, shows it, and puts it into the open session."""
+
+    def __call__(
+        self, level: str, kind: str, stream: str = "", cause: str = "", **more: Any
+    ) -> None:
+        """Report an event; `more` as in `recorder.session.events.make_event`."""
+
 
 NAME: Final = "recorder.log"
 _PRIORITIES: Final = {ERROR: 3, WARNING: 4, INFO: 6}
