@@ -16,9 +16,9 @@ from recorder.cli import main
 from recorder.codecs.jpeg import encode_jpeg
 from recorder.formats.vrs import DataBlock, ImageContent, LayoutBlock, RecordType, VrsReader
 from recorder.perception.camera.camera_pictures import Pictures
-from recorder.perception.foxglove.streams import stream_channels
 from recorder.session.playback_messages import playable_spec, sample_message
 from recorder.session.reader import Session
+from recorder.viewers.foxglove.catalog import stream_channels
 from recorder.viewers.live.views.picture import PictureView
 from recorder.viewers.report.cameras import FRAMES
 from tests.archives.edgefirst.rig import pack as pack_edgefirst

@@ -19,7 +19,7 @@ from recorder.archives.edgefirst.sensors import LIDAR_PICTURES
 from recorder.archives.edgefirst.session import SessionPacker, class_names
 from recorder.archives.edgefirst.table import ExistingTable, Table
 from recorder.archives.sample_workers import tune_for_packing
-from recorder.archives.sensor_files import RADAR_OPTIONS
+from recorder.archives.shared_options import RADAR_OPTIONS
 from recorder.common.errors import ArchiveError, ConfigError
 from recorder.common.files import FOLDER_MODE, PosixDisk
 from recorder.config.options import Option, OptionTable

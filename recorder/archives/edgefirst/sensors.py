@@ -15,15 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.archives.context import PackingContext
-from recorder.archives.edgefirst.projection import quantize_distances
+from recorder.archives.edgefirst.cameras import quantize_distances
 from recorder.archives.sample_workers import LIDAR_GROUP, RADAR_GROUP, EncoderFactory, WorkerContext
-from recorder.archives.sensor_files import (
-    lidar_optics,
-    lidar_returns,
-    radar_frames,
-    radar_geometry,
-    radar_processor,
-)
+from recorder.archives.shared_options import radar_frames, radar_processor
 from recorder.formats.fast_zlib import zlib
 from recorder.formats.pcd import pcd_header
 from recorder.formats.png import cube_picture, encode_png, store_png
@@ -35,6 +29,7 @@ from recorder.perception.lidar.lidar import pixel_shifts
 from recorder.perception.radar.frames import speed_facts, step_remarks
 from recorder.perception.radar.radar import Detections, rcs_db
 from recorder.perception.radar.spectra import Complex64
+from recorder.perception.sensor_files import lidar_optics, lidar_returns, radar_geometry
 from recorder.session.reader import lidar_range_mm
 from recorder.session.stream import Stream
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from recorder.archives.export.chosen import Damage
 from recorder.common.errors import RecorderError
 from recorder.formats.pcap.writer import PcapWriter
-from recorder.perception.datagrams import PAYLOAD, destination_of
+from recorder.perception.stream_contents import PAYLOAD, destination_of
 from recorder.session.stream import Stream
 
 _BLOCK: Final = 1024

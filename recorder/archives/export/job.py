@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,23 +12,25 @@ from typing import Final
 from recorder.archives.export.arrays import array_bytes, write_arrays
 from recorder.archives.export.captures import write_capture
 from recorder.archives.export.chosen import Damage, chosen_part, lengths_agree, with_channels
-from recorder.archives.export.clouds import DetectionClouds, SweepClouds
 from recorder.archives.export.files import check_place, new_file, new_folder, write_new
-from recorder.archives.export.made import Made, SampleFiles
-from recorder.archives.export.pictures import (
+from recorder.archives.export.sample_files import (
     CameraPictures,
+    DetectionClouds,
+    Made,
     RangeDopplerPictures,
+    SampleFiles,
+    SweepClouds,
     SweepPictures,
     sweep_pictures,
 )
 from recorder.archives.export.tables import MOST_VALUES, table_channels, write_table
+from recorder.archives.sample_workers import read_ahead
 from recorder.codecs.streams import TIME_CHANNELS
 from recorder.common.errors import FormatError, RecorderError, UsageError
 from recorder.perception.calibration import Calibration, read_calibration
-from recorder.perception.datagrams import CHANNELS, holds_datagrams
 from recorder.perception.frames import image_channel, kind_of
-from recorder.perception.read_ahead import ReadAhead
 from recorder.perception.sensor_files import radar_geometry
+from recorder.perception.stream_contents import CHANNELS, holds_datagrams
 from recorder.session.layout import CLEAN, RECOVERED
 from recorder.session.part import Moment
 from recorder.session.reader import Session
@@ -215,11 +218,11 @@ class _Task:
         """Write one file or several for each sample."""
         maker = self._create_encoder()
         ending = f".{self._wanted.format}"
-        with ReadAhead(lambda k: maker.make(self._indices[k]), len(self._indices)) as ahead:
+        with read_ahead(lambda k: maker.make(self._indices[k]), len(self._indices)) as ahead:
             if len(self._indices) * maker.files == 1:
                 path = self._resolve_path(out, self._format_name(0) + ending)
                 with new_file(path) as temporary:
-                    for one in self._take_files(ahead, 0):
+                    for one in self._take_files(next(ahead), 0):
                         temporary.write_bytes(one.data)
                     self._check_any(1 - self._damage.count)
                 return self._create_result(path, [path], 1, maker)
@@ -232,7 +235,7 @@ class _Task:
             count = 0
             with new_folder(folder) as temporary:
                 for number in range(len(self._indices)):
-                    made = self._take_files(ahead, number)
+                    made = self._take_files(next(ahead), number)
                     count += bool(made)
                     for one in made:
                         name = f"{self._format_name(number)}{one.suffix}{ending}"
@@ -262,10 +265,10 @@ class _Task:
         path = self._session.path / "calibration.yaml"
         return read_calibration(path) if path.is_file() else Calibration()
 
-    def _take_files(self, ahead: ReadAhead[list[Made]], number: int) -> list[Made]:
+    def _take_files(self, pending: Future[list[Made]], number: int) -> list[Made]:
         """Return the files of a sample; none of a damaged one."""
         try:
-            return ahead.take(number)
+            return pending.result()
         except (RecorderError, OSError) as error:
             self._damage.add(self._indices[number], error)
             return []

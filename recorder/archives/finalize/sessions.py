@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from recorder.archives.finalize.requests import PreparedRequest, Progress
+from recorder.archives.base import PreparedRequest, Progress
 from recorder.archives.sample_workers import open_part
 from recorder.archives.staging import staging
 from recorder.codecs.streams import TIME_CHANNELS

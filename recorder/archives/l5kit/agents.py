@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives.l5kit.dataset import AGENT, Rows
-from recorder.archives.l5kit.labels import UNKNOWN, find_label
+from recorder.archives.l5kit.dataset import AGENT, UNKNOWN, Rows, find_label
 from recorder.common.errors import FormatError
 from recorder.perception.geometry import Floats, rotation_of_quaternion
 from recorder.perception.labels import LabelFile, Lines, numbers, text

@@ -11,9 +11,8 @@ from typing import Any, Final
 
 from recorder.archives.context import PackingContext
 from recorder.archives.mcap import foxglove_lidar, foxglove_radar
-from recorder.archives.mcap.can_frames import COVERED as CAN_COVERED
-from recorder.archives.mcap.can_frames import can_topics
-from recorder.archives.mcap.packets import packet_topic
+from recorder.archives.mcap.bus_messages import COVERED as CAN_COVERED
+from recorder.archives.mcap.bus_messages import can_topics, packet_topic
 from recorder.archives.mcap.samples import sample_entries, sample_feed
 from recorder.archives.mcap.scene import (
     Poses,
@@ -30,21 +29,19 @@ from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.common.buffers import Buffer
 from recorder.common.errors import FormatError
 from recorder.formats.mcap.schema import Schema
-from recorder.perception.can_bus import holds_can_frames
-from recorder.perception.datagrams import CHANNELS, holds_datagrams
 from recorder.perception.earth import declared_position
 from recorder.perception.foxglove import scene
-from recorder.perception.foxglove.channels import EncodeSamples, SampleChannel
+from recorder.perception.foxglove.channels import EncodeSamples, SampleChannel, message_encoding
 from recorder.perception.foxglove.pictures import (
     calibration_of,
     picture_channel,
     raw_picture_channel,
     video_channel,
 )
-from recorder.perception.foxglove.schema import message_encoding
 from recorder.perception.foxglove.series import json_channels, position_channel, small_channels
 from recorder.perception.frames import image_channel, kind_of
 from recorder.perception.labels import Lines
+from recorder.perception.stream_contents import CHANNELS, holds_can_frames, holds_datagrams
 from recorder.session.event_texts import format_event
 from recorder.session.playback_messages import playable_spec
 from recorder.session.stream import Stream

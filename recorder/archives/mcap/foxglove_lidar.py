@@ -15,10 +15,15 @@ from recorder.archives.mcap.topics import Topic
 from recorder.bus.wire import Message
 from recorder.codecs.streams import StreamSpec
 from recorder.formats.mcap.schema import Schema
-from recorder.perception.foxglove.channels import Encoded, EncodeSamples, times_ns
+from recorder.perception.foxglove.channels import (
+    Encoded,
+    EncodeSamples,
+    message_encoding,
+    schema_of,
+    times_ns,
+)
 from recorder.perception.foxglove.clouds import POINT_CLOUD, cloud
 from recorder.perception.foxglove.pictures import raw_image
-from recorder.perception.foxglove.schema import message_encoding, schema_of
 from recorder.perception.lidar.points import RETURNS, SweepPoints
 from recorder.session.stream import Stream
 

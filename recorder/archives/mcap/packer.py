@@ -34,7 +34,7 @@ from recorder.archives.mcap.topics import (
     load_profile,
 )
 from recorder.archives.sample_workers import tune_for_packing
-from recorder.archives.sensor_files import RADAR_OPTIONS
+from recorder.archives.shared_options import RADAR_OPTIONS
 from recorder.common.errors import ArchiveError, SessionError
 from recorder.common.files import PosixDisk
 from recorder.config.options import Option, OptionTable

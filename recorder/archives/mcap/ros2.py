@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from recorder.archives.context import PackingContext
-from recorder.archives.mcap.can_frames import can_topics
-from recorder.archives.mcap.packets import packet_topic
+from recorder.archives.mcap.bus_messages import can_topics, packet_topic
 from recorder.archives.mcap.ros2_cameras import camera_feed
 from recorder.archives.mcap.ros2_clouds import lidar_feed, radar_feed
 from recorder.archives.mcap.ros2_names import Names, ros_topic
@@ -40,10 +39,9 @@ from recorder.formats.mcap.schema import Schema
 from recorder.formats.ros2.bag import BagTopic, bag_metadata
 from recorder.formats.ros2.codec import encode_message
 from recorder.formats.ros2.definitions import STRING
-from recorder.perception.can_bus import holds_can_frames
-from recorder.perception.datagrams import holds_datagrams
 from recorder.perception.earth import position_channel
 from recorder.perception.frames import image_channel, kind_of
+from recorder.perception.stream_contents import holds_can_frames, holds_datagrams
 from recorder.session.playback_messages import playable_spec
 from recorder.session.stream import Stream
 

@@ -18,9 +18,15 @@ from foxglove.messages import (
 from recorder.bus.wire import Message
 from recorder.codecs.streams import StreamSpec
 from recorder.perception.encoded import DecodedSamples
-from recorder.perception.foxglove.channels import Encoded, SampleChannel, stamp, times_ns
-from recorder.perception.foxglove.payload import Parts, with_bytes
-from recorder.perception.foxglove.schema import schema_of
+from recorder.perception.foxglove.channels import (
+    Encoded,
+    Parts,
+    SampleChannel,
+    schema_of,
+    stamp,
+    times_ns,
+    with_bytes,
+)
 from recorder.perception.lidar.points import SweepPoints
 
 MOST_HZ: Final = 10.0

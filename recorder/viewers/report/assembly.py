@@ -16,13 +16,13 @@ from recorder.session.accounts import sum_incomplete
 from recorder.session.embedded_report import SessionSummary, summary_element
 from recorder.session.layout import REPORT
 from recorder.session.reader import Session
+from recorder.session.verdict import Reason, Verdict
 from recorder.viewers.report import cameras, lidars, radars
 from recorder.viewers.report.clocks import clocks_section
 from recorder.viewers.report.events_section import events_section, kept_section
-from recorder.viewers.report.markup import Content, Html, element
+from recorder.viewers.report.markup import Content, Html, element, page, section
 from recorder.viewers.report.overview import head
 from recorder.viewers.report.packed import archives_section
-from recorder.viewers.report.page import page, section
 from recorder.viewers.report.rates import rates_section
 from recorder.viewers.report.report_context import Make, ReportContext
 from recorder.viewers.report.series import series_section
@@ -31,11 +31,11 @@ from recorder.viewers.report.session_scan import (
     SessionScan,
     format_error,
     scan_session,
+    verdict,
 )
 from recorder.viewers.report.setup import disk_section, setup_section
 from recorder.viewers.report.timelines import timeline_section
 from recorder.viewers.report.tracks import tracks_section
-from recorder.viewers.report.verdict import Reason, Verdict, verdict
 
 _MOST_REASONS = 30
 _LONGEST_REASON = 300

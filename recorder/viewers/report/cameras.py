@@ -8,8 +8,7 @@ from recorder.perception.camera.camera_pictures import Pictures
 from recorder.perception.frames import kind_of
 from recorder.session.stream import Stream
 from recorder.viewers.report.drawing import moment_text
-from recorder.viewers.report.markup import Content, Html, element
-from recorder.viewers.report.page import section
+from recorder.viewers.report.markup import Content, Html, element, section
 from recorder.viewers.report.rasters import shrink_picture
 from recorder.viewers.report.report_context import ReportContext
 from recorder.viewers.report.session_scan import READ_ERRORS

@@ -8,8 +8,7 @@ from typing import Any
 
 from recorder.session.event_clips import CAUSES
 from recorder.session.event_texts import format_event
-from recorder.viewers.report.markup import Html, details, element, table
-from recorder.viewers.report.page import section
+from recorder.viewers.report.markup import Html, details, element, section, table
 from recorder.viewers.report.report_context import ReportContext
 
 _MOST = 400

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from recorder.common.errors import FormatError
-from recorder.perception.calibration import Calibration
+from recorder.common.errors import FormatError, RecorderError
+from recorder.perception.calibration import Calibration, session_calibration
 from recorder.perception.frames import kind_of
 from recorder.perception.geometry import apply
 from recorder.perception.lidar.lidar import OusterOptics, pixel_shifts
@@ -16,10 +17,8 @@ from recorder.perception.lidar.sweeps import SweepGrid
 from recorder.session.playback import recorded_spec
 from recorder.session.reader import lidar_range_mm
 from recorder.session.stream import Stream
-from recorder.viewers.report.calibrations import session_calibration
 from recorder.viewers.report.drawing import moment_text
-from recorder.viewers.report.markup import Content, Html, element
-from recorder.viewers.report.page import section
+from recorder.viewers.report.markup import Content, Html, element, section
 from recorder.viewers.report.rasters import BACKGROUND, Picture, apply_colours, shrink_picture
 from recorder.viewers.report.report_context import ReportContext
 from recorder.viewers.report.session_scan import READ_ERRORS
@@ -42,7 +41,9 @@ def lidars_section(material: ReportContext) -> Html | None:
     streams = lidar_streams(material)
     if not streams:
         return None
-    calibration = session_calibration(material.session)
+    calibration = Calibration()
+    with contextlib.suppress(RecorderError, OSError):  # the section on the setup reports it
+        calibration = session_calibration(material.session.path)
     return section(
         "Lidars", [_draw_sweeps(material, s, calibration) for s in streams], id_="lidars"
     )

@@ -11,8 +11,15 @@ from recorder.common.text_format import human_bytes, human_seconds, human_time
 from recorder.session.layout import ARCHIVES
 from recorder.session.packing_records import PARTS, read_records
 from recorder.session.summary import folder_bytes
-from recorder.viewers.report.markup import Content, Html, details, element, escape_lines, table
-from recorder.viewers.report.page import section
+from recorder.viewers.report.markup import (
+    Content,
+    Html,
+    details,
+    element,
+    escape_lines,
+    section,
+    table,
+)
 from recorder.viewers.report.report_context import ReportContext
 
 _MOST_NOTES: Final = 40

@@ -12,8 +12,7 @@ from recorder.perception.radar.radar import RadarProcessor
 from recorder.session.playback import recorded_spec
 from recorder.session.stream import Stream
 from recorder.viewers.report.drawing import Axis, moment_text, raster_plot, ticks
-from recorder.viewers.report.markup import Content, Html, element, table
-from recorder.viewers.report.page import section
+from recorder.viewers.report.markup import Content, Html, element, section, table
 from recorder.viewers.report.rasters import apply_colours
 from recorder.viewers.report.report_context import ReportContext
 from recorder.viewers.report.session_scan import READ_ERRORS

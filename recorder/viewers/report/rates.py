@@ -22,8 +22,7 @@ from recorder.viewers.report.drawing import (
     time_axis,
     value_axis,
 )
-from recorder.viewers.report.markup import Content, Html, element, table
-from recorder.viewers.report.page import section
+from recorder.viewers.report.markup import Content, Html, element, section, table
 from recorder.viewers.report.report_context import ReportContext
 from recorder.viewers.report.session_scan import READ_ERRORS
 

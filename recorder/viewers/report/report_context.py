@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
+from recorder.session.verdict import Reason
 from recorder.viewers.report.markup import Html, element
 from recorder.viewers.report.rasters import Picture, data_uri
 from recorder.viewers.report.session_scan import SessionScan, format_error
-from recorder.viewers.report.verdict import Reason
 
 ROOM = 1_900_000
 """Size budget of all pictures, in bytes before base64 (which takes a third more)."""

@@ -9,10 +9,9 @@ from typing import Final
 
 from recorder.common.text_format import human_bytes, human_seconds, human_time
 from recorder.session.layout import RECORDING, RECOVERED, SEALED
+from recorder.session.verdict import FAIL, PASS
 from recorder.viewers.report.index_rows import NONE, Recording, Row
-from recorder.viewers.report.markup import Content, Html, element
-from recorder.viewers.report.page import page
-from recorder.viewers.report.verdict import FAIL, PASS
+from recorder.viewers.report.markup import Content, Html, element, page
 
 _COLUMNS: Final[Sequence[tuple[str, str, str]]] = (
     ("Session", "text", "ascending"),

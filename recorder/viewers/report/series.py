@@ -10,12 +10,11 @@ import numpy.typing as npt
 
 from recorder.codecs.streams import ChannelSpec
 from recorder.perception.earth import declared_position
-from recorder.perception.series import count_values, has_series, is_plotted, value_names
+from recorder.perception.stream_contents import count_values, has_series, is_plotted, value_names
 from recorder.session.playback import recorded_spec
 from recorder.session.stream import Stream
 from recorder.viewers.report.drawing import draw_band, line, plot, time_axis, value_axis
-from recorder.viewers.report.markup import Content, Html, element
-from recorder.viewers.report.page import section
+from recorder.viewers.report.markup import Content, Html, element, section
 from recorder.viewers.report.report_context import ReportContext
 from recorder.viewers.report.session_scan import READ_ERRORS
 

@@ -21,9 +21,9 @@ from recorder.viewers.report.markup import (
     element,
     escape_lines,
     pairs,
+    section,
     table,
 )
-from recorder.viewers.report.page import section
 from recorder.viewers.report.report_context import ReportContext
 
 _MOST_TEXT: Final = 30_000

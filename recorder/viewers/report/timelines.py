@@ -15,8 +15,7 @@ from recorder.viewers.report.drawing import (
     spans,
     time_axis,
 )
-from recorder.viewers.report.markup import Content, Html, details, element, table
-from recorder.viewers.report.page import section
+from recorder.viewers.report.markup import Content, Html, details, element, section, table
 from recorder.viewers.report.report_context import ReportContext
 from recorder.viewers.report.session_scan import SessionScan
 

@@ -12,8 +12,7 @@ from recorder.perception.poses import NpzPoses, has_poses
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
 from recorder.viewers.report.drawing import round_step
-from recorder.viewers.report.markup import Content, Html, element
-from recorder.viewers.report.page import section
+from recorder.viewers.report.markup import Content, Html, element, section
 from recorder.viewers.report.report_context import ReportContext
 from recorder.viewers.report.session_scan import READ_ERRORS
 

@@ -21,10 +21,10 @@ from recorder.viewers.live.browser import (
     MOST_WAITING,
     MOST_WATCHES,
     Browser,
+    RateLimit,
     StalledError,
 )
 from recorder.viewers.live.hub import Hub
-from recorder.viewers.live.rate_limit import RateLimit
 from tests.support.waiting import turn_until
 from tests.viewers.live.staging import (
     CAMERA,

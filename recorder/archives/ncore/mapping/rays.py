@@ -23,17 +23,12 @@ from recorder.archives.ncore.format.sequence import SequenceWriter
 from recorder.archives.ncore.mapping.models import lidar_model
 from recorder.archives.ncore.mapping.sensors import Sensor
 from recorder.archives.sample_workers import LIDAR_GROUP, RADAR_GROUP, WorkerContext
-from recorder.archives.sensor_files import (
-    lidar_optics,
-    lidar_returns,
-    radar_frames,
-    radar_geometry,
-    radar_processor,
-)
+from recorder.archives.shared_options import radar_frames, radar_processor
 from recorder.perception.calibration import Calibration
 from recorder.perception.frames import SweepTimes, Times, mean_period_ns, sweep_times
 from recorder.perception.radar.frames import speed_facts, step_remarks
 from recorder.perception.radar.radar import rcs_db
+from recorder.perception.sensor_files import lidar_optics, lidar_returns, radar_geometry
 from recorder.session.reader import lidar_range_mm
 from recorder.session.stream import Stream
 
@@ -148,7 +143,7 @@ class _RadarEncoder:
         name: name of the radar.
         interval: the sequence's interval.
         calibration: the session's calibration.
-        options: `recorder.archives.sensor_files.RADAR_OPTIONS`, with values.
+        options: `recorder.archives.shared_options.RADAR_OPTIONS`, with values.
         worker: the worker's context.
     """
 

@@ -12,7 +12,7 @@ from recorder.bus.wire import Kind, Message
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.perception.earth import declared_position, local_track
 from recorder.perception.encoded import EncodedSamples
-from recorder.perception.series import has_series, is_plotted, value_names
+from recorder.perception.stream_contents import has_series, is_plotted, value_names
 from recorder.viewers.live.views.drawing import Drawing, checked_options
 
 _PERIODS, _PAUSE_NS = 2.5, 100_000_000
