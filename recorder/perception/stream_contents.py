@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from recorder.codecs import Framing
 from recorder.codecs.streams import ChannelSpec, StreamSpec
@@ -25,26 +25,30 @@ ID_MASK: Final = 0x1FFF_FFFF
 FD: Final = 0x04
 """Flag of a frame of CAN FD, in the channel ``flags``."""
 
-_CAN_FORMS: Final[Mapping[str, tuple[str, tuple[list[int], ...]]]] = {
-    "id": ("u4", ([],)),
-    "len": ("u1", ([],)),
-    "flags": ("u1", ([],)),
-    "data": ("u1", ([8], [64])),
+PAYLOAD: Final = "payload"
+CHANNELS: Final = (PAYLOAD, "source", "source_port", "port")
+
+_Forms = Mapping[str, tuple[str, str, tuple[list[int], ...]]]
+"""Format, type and possible shapes by name of a channel; no shape: any."""
+_CAN_FRAMES: Final[_Forms] = {
+    "id": ("raw", "u4", ([],)),
+    "len": ("raw", "u1", ([],)),
+    "flags": ("raw", "u1", ([],)),
+    "data": ("raw", "u1", ([8], [64])),
+}
+_DATAGRAMS: Final[_Forms] = {
+    PAYLOAD: ("bytes", "u1", ()),
+    "source": ("raw", "u1", ([16],)),
+    "source_port": ("raw", "u2", ([],)),
+    "port": ("raw", "u2", ([],)),
 }
 _SIGNAL_SETTINGS: Final = frozenset({"message", "id", "cycle_s"})
+_UNKNOWN_IPV4: Final = bytes(10) + b"\xff\xff" + bytes(4)
 
 
 def holds_can_frames(stream: Stream | StreamSpec) -> bool:
     """Return whether the samples of a stream are frames of a CAN bus."""
-    meta: Mapping[str, Mapping[str, Any]]
-    meta = stream.meta() if isinstance(stream, StreamSpec) else stream.meta
-    for name, (dtype, shapes) in _CAN_FORMS.items():
-        entry = meta.get(name)
-        if entry is None or (entry["format"], entry["type"]) != ("raw", dtype):
-            return False
-        if list(entry["shape"]) not in shapes:
-            return False
-    return True
+    return _has_channels(stream, _CAN_FRAMES)
 
 
 def holds_can_signals(stream: Stream | StreamSpec) -> bool:
@@ -53,29 +57,19 @@ def holds_can_signals(stream: Stream | StreamSpec) -> bool:
     return spec is not None and spec.settings.keys() >= _SIGNAL_SETTINGS
 
 
-PAYLOAD: Final = "payload"
-CHANNELS: Final = (PAYLOAD, "source", "source_port", "port")
-
-_DATAGRAM_FORMS: Final[Mapping[str, tuple[str, str, list[int] | None]]] = {
-    PAYLOAD: ("bytes", "u1", None),
-    "source": ("raw", "u1", [16]),
-    "source_port": ("raw", "u2", []),
-    "port": ("raw", "u2", []),
-}
-_UNKNOWN_IPV4: Final = bytes(10) + b"\xff\xff" + bytes(4)
-
-
 def holds_datagrams(stream: Stream | StreamSpec) -> bool:
     """Return whether the samples of a stream are UDP datagrams."""
-    meta: Mapping[str, Mapping[str, Any]]
+    return _has_channels(stream, _DATAGRAMS)
+
+
+def _has_channels(stream: Stream | StreamSpec, forms: _Forms) -> bool:
     meta = stream.meta() if isinstance(stream, StreamSpec) else stream.meta
-    for name, (format_, dtype, shape) in _DATAGRAM_FORMS.items():
-        entry = meta.get(name)
-        if entry is None or (entry["format"], entry["type"]) != (format_, dtype):
-            return False
-        if shape is not None and list(entry["shape"]) != shape:
-            return False
-    return True
+    return all(
+        (entry := meta.get(name)) is not None
+        and (entry["format"], entry["type"]) == (format_, dtype)
+        and (not shapes or list(entry["shape"]) in shapes)
+        for name, (format_, dtype, shapes) in forms.items()
+    )
 
 
 def destination_of(stream: Stream) -> bytes:

@@ -9,8 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from recorder.archives.export.arrays import array_bytes, write_arrays
-from recorder.archives.export.captures import write_capture
 from recorder.archives.export.chosen import Damage, chosen_part, lengths_agree, with_channels
 from recorder.archives.export.files import check_place, new_file, new_folder, write_new
 from recorder.archives.export.sample_files import (
@@ -23,7 +21,14 @@ from recorder.archives.export.sample_files import (
     SweepPictures,
     sweep_pictures,
 )
-from recorder.archives.export.tables import MOST_VALUES, table_channels, write_table
+from recorder.archives.export.whole_files import (
+    MOST_VALUES,
+    array_bytes,
+    table_channels,
+    write_arrays,
+    write_capture,
+    write_table,
+)
 from recorder.archives.sample_workers import read_ahead
 from recorder.codecs.streams import TIME_CHANNELS
 from recorder.common.errors import FormatError, RecorderError, UsageError

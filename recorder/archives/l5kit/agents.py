@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives.l5kit.dataset import AGENT, UNKNOWN, Rows, find_label
+from recorder.archives.l5kit.dataset import AGENT, UNKNOWN, Rows, find_label, read_score
 from recorder.common.errors import FormatError
 from recorder.perception.geometry import Floats, rotation_of_quaternion
 from recorder.perception.labels import LabelFile, Lines, numbers, text
@@ -197,9 +197,7 @@ class CuboidAgents:
         if index is None:
             self.counts.unknown_classes.add(word)
             index = UNKNOWN
-        score = label.get("score", 1.0)
-        if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
-            raise FormatError(f"{where}: score: needs a number from 0 to 1, not {score!r:.60}")
+        score = read_score(label, where)
         probabilities = np.zeros(AGENT["label_probabilities"].shape, np.float32)
         probabilities[UNKNOWN] = 1 - score
         probabilities[index] += score

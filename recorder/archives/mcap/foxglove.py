@@ -20,7 +20,6 @@ from recorder.archives.mcap.scene import (
     find_rig_poses,
     first_ns,
     label_sets,
-    locate_items,
 )
 from recorder.archives.mcap.topics import Entry, Feed, Make, Product, Topic, WrittenFile
 from recorder.archives.mcap.worker_feeds import RadarPoints, worker_feed
@@ -226,7 +225,7 @@ def _transform_feeds(context: PackingContext) -> list[Feed]:
 def _transforms(
     context: PackingContext, places: Sequence[scene.Place], poses: Poses | None
 ) -> Generator[Entry]:
-    blocks = iter(()) if poses is None else locate_items(context, "poses", poses.blocks())
+    blocks = iter(()) if poses is None else context.locate_items("poses", poses.blocks())
     first = next(blocks, None)
     number = 0
     if places:
@@ -251,7 +250,7 @@ def _label_feed(
 
     def entries() -> Generator[Entry]:
         updates = ((t_ns, encode(t_ns, lines)) for t_ns, lines in sets())
-        for number, (t_ns, update) in enumerate(locate_items(context, subject, updates)):
+        for number, (t_ns, update) in enumerate(context.locate_items(subject, updates)):
             yield Entry(name, t_ns, t_ns, number, [update])
 
     return Feed("", [topic], entries, subject)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from recorder.archives.context import PackingContext
 from recorder.archives.mcap.ros2_names import MAP, ODOM, RIG, Names, ros_text, ros_topic, tokens
-from recorder.archives.mcap.scene import Poses, first_ns, label_sets, locate_items
+from recorder.archives.mcap.scene import Poses, first_ns, label_sets
 from recorder.archives.mcap.topics import Entry, Feed
 from recorder.formats.ros2.codec import encode_message
 from recorder.formats.ros2.definitions import LOG as LOG_TYPE
@@ -74,7 +74,7 @@ def pose_feed(context: PackingContext, poses: Poses, names: Names) -> Feed:
 
     def entries() -> Generator[Entry]:
         number = 0
-        for times_ns, matrices in locate_items(context, "poses", poses.blocks()):
+        for times_ns, matrices in context.locate_items("poses", poses.blocks()):
             quaternions = quaternion_of_rotation(matrices[:, :3, :3]).tolist()
             rows = zip(times_ns.tolist(), matrices[:, :3, 3].tolist(), quaternions, strict=True)
             for t_ns, place, turn in rows:
@@ -115,7 +115,7 @@ def _label_feed(
     def entries() -> Generator[Entry]:
         ids: dict[str, int] = {}
         made = ((t_ns, markers(t_ns, lines, ids, names)) for t_ns, lines in start())
-        for number, (t_ns, found) in enumerate(locate_items(context, subject, made)):
+        for number, (t_ns, found) in enumerate(context.locate_items(subject, made)):
             yield Entry(name, t_ns, t_ns, number, encode_message(MARKERS, found))
 
     return Feed("", [topic], entries, subject)

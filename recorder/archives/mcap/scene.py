@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 
 from recorder.archives.context import PackingContext
-from recorder.perception.labels import BOXES, LabelFile, Lines, box_files, cuboid_files
+from recorder.perception.labels import LabelFile, Lines, cuboid_files
 from recorder.perception.poses import Block, Identity, PoseSource, find_poses
 
-T = TypeVar("T")
 LabelSets = tuple[str, Callable[[], Iterator[tuple[int, Lines]]]]
 """Name of a file, and a function that begins a pass over its labels by time."""
 
@@ -71,28 +69,12 @@ def box_sets(context: PackingContext) -> list[LabelSets]:
     The files of cameras that are not packed are noted.
     """
     with context.locate_errors("labels"):
-        files = box_files(context.session.path)
-    for camera in files.keys() - context.session.streams.keys():
-        context.notes.add("labels of a camera that is not packed: left out", f"{BOXES}/{camera}")
-    return [
-        (camera, partial(_sets, context, file))
-        for camera, file in files.items()
-        if camera in context.session.streams
-    ]
+        files = context.find_boxes(context.session.streams)
+    return [(camera, partial(_sets, context, file)) for camera, file in files.items()]
 
 
 def _sets(context: PackingContext, file: LabelFile) -> Iterator[tuple[int, Lines]]:
     return (found for found in file.by_time() if context.contains(found[0]))
-
-
-def locate_items(context: PackingContext, subject: str, items: Iterator[T]) -> Iterator[T]:
-    """Yield the items; an error names the subject."""
-    while True:
-        with context.locate_errors(subject):
-            item = next(items, None)
-        if item is None:
-            return
-        yield item
 
 
 def first_ns(context: PackingContext) -> int:

@@ -239,12 +239,7 @@ class _SessionPacker:
 
     def _extra_feed(self, extra: Extra, stream: StreamId) -> Iterator[Entry]:
         kind, version = DATA
-        records = extra.records()
-        while True:
-            with self._context.locate_errors(extra.name):
-                record = next(records, None)
-            if record is None:
-                return
+        for record in self._context.locate_items(extra.name, extra.records()):
             yield record[0] / 1e9, stream, _DATA, kind, version, extra.count - 1, [record[1]]
 
     def _creation_id(self, tags: Mapping[str, str]) -> int:
@@ -268,12 +263,7 @@ class _SessionPacker:
             yield from sorted(group, key=itemgetter(1, 2))
 
     def _metadata_entries(self, metadata: MetadataRecords) -> Iterator[Entry]:
-        records = metadata.records()
-        while True:
-            with self._context.locate_errors(VRS):
-                record = next(records, None)
-            if record is None:
-                return
+        for record in self._context.locate_items(VRS, metadata.records()):
             if not self._is_packed(record):
                 continue
             stamp, stream = record.timestamp_s, record.stream

@@ -17,7 +17,7 @@ from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, R
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket
 
 import recorder
 from recorder.codecs.streams import StreamSpec
@@ -25,7 +25,7 @@ from recorder.perception.frames import kind_of
 from recorder.viewers.foxglove import Foxglove
 from recorder.viewers.live.access import HEADERS, Access
 from recorder.viewers.live.backend import Backend, Note, StaticContent
-from recorder.viewers.live.browser import Browser, StalledError
+from recorder.viewers.live.browser import Browser, converse
 from recorder.viewers.live.hub import Hub
 from recorder.viewers.live.views import list_views
 
@@ -34,7 +34,6 @@ STATIC = Path(str(files("recorder.viewers.live"))) / "static"
 _MESSAGES_HZ = 500.0
 """Average number of messages a second that are read from a browser."""
 _BURST = 1000.0
-_CLOSE_S = 1.0
 _HEADERS = [(name.encode(), text.encode()) for name, text in HEADERS.items()]
 _ENTERED = """<!doctype html><html lang="en"><meta charset="utf-8"><title>recorder</title>
 <meta http-equiv="refresh" content="0;url=/"><p><a href="/">Continue</a></p></html>"""
@@ -154,7 +153,7 @@ def make_app(
             for note in (streams_note(hub), *backend.greeting()):
                 browser.notify(note)
             with registry.register(browser):
-                await _converse(websocket, browser)
+                await converse(websocket, [browser.run(), _read(websocket, browser)])
 
     async def for_foxglove(websocket: WebSocket) -> None:
         async with registry.admit(websocket) as admitted:
@@ -208,24 +207,6 @@ class Guard:
             if status == 401 and scope["path"] == "/":
                 app = HTMLResponse(_LOGIN, status)
         await app(scope, receive, send_with_headers)
-
-
-async def _converse(websocket: WebSocket, browser: Browser) -> None:
-    """Serve the browser until it disconnects, or must be disconnected."""
-    tasks = [asyncio.create_task(browser.run()), asyncio.create_task(_read(websocket, browser))]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-    for result in results:
-        if isinstance(result, StalledError):
-            with contextlib.suppress(TimeoutError, WebSocketDisconnect, RuntimeError):
-                async with asyncio.timeout(_CLOSE_S):
-                    await websocket.close(1008, str(result))
-        elif isinstance(result, Exception) and not isinstance(result, WebSocketDisconnect):
-            raise result
 
 
 async def _read(websocket: WebSocket, browser: Browser) -> None:

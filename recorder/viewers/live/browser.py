@@ -14,11 +14,12 @@ import itertools
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from recorder.bus.wire import Kind, Message
 from recorder.codecs.streams import StreamSpec
@@ -37,8 +38,9 @@ MOST_BYTES = 16 << 20
 MOST_ERRORS = 20
 """Number of consecutive malformed messages after which a browser is disconnected."""
 STALL_S = 15.0
-"""Time after which a browser that accepts no data is disconnected, in seconds."""
+"""Time after which a client that accepts no data is disconnected, in seconds."""
 _MOST_ID = 1 << 31
+_CLOSE_S = 1.0
 
 T = TypeVar("T")
 
@@ -98,8 +100,42 @@ class Socket(Protocol):
         """Send a binary message; return when there is room for another."""
 
 
-class StalledError(RecorderError):
-    """Stalled browser: it accepts no more data, or sends only malformed messages."""
+class DisconnectError(RecorderError):
+    """End of a client's connection, with the reason that the client is sent."""
+
+
+async def converse(websocket: WebSocket, work: Iterable[Awaitable[None]]) -> None:
+    """Do all work of a connection until one ends; send the client the reason, if there is one."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    for result in results:
+        if isinstance(result, DisconnectError):
+            with contextlib.suppress(TimeoutError, WebSocketDisconnect, RuntimeError):
+                async with asyncio.timeout(_CLOSE_S):
+                    await websocket.close(1008, str(result))
+        elif isinstance(result, Exception) and not isinstance(result, WebSocketDisconnect):
+            raise result
+
+
+async def send_message(socket: Socket, message: str | bytes, client: str) -> None:
+    """Send a message; wait until there is room.
+
+    Raises:
+        DisconnectError: there was no room for `STALL_S`.
+    """
+    try:
+        async with asyncio.timeout(STALL_S):
+            if isinstance(message, str):
+                await socket.send_text(message)
+            else:
+                await socket.send_bytes(message)
+    except TimeoutError:
+        raise DisconnectError(f"the {client} takes nothing") from None
 
 
 class Browser:
@@ -141,7 +177,7 @@ class Browser:
         elif len(self._waiting) < MOST_WAITING:
             self._waiting.append(note)
         else:
-            self.fail(StalledError("too many notes wait"))
+            self.fail(DisconnectError("too many notes wait"))
         self._news.set()
 
     def fail(self, error: BaseException) -> None:
@@ -153,7 +189,7 @@ class Browser:
         """Send notes until the connection is lost or the browser stalls.
 
         Raises:
-            StalledError: the browser must be disconnected.
+            DisconnectError: the browser must be disconnected.
         """
         sender = asyncio.create_task(self._send_notes())
         try:
@@ -195,7 +231,7 @@ class Browser:
         except UsageError as error:
             self._errors += 1
             if self._errors > MOST_ERRORS:
-                self.fail(StalledError("too many malformed messages"))
+                self.fail(DisconnectError("too many malformed messages"))
             self.notify({"type": "error", "text": str(error)})
 
     def refresh(self) -> None:
@@ -251,20 +287,9 @@ class Browser:
                 await self.send(to_json(note))
 
     async def send(self, message: str | bytes) -> None:
-        """Send a message; wait until there is room.
-
-        Raises:
-            StalledError: there was no room for `STALL_S`.
-        """
+        """Send a message; see `send_message`."""
         async with self._sending:
-            try:
-                async with asyncio.timeout(STALL_S):
-                    if isinstance(message, str):
-                        await self._socket.send_text(message)
-                    else:
-                        await self._socket.send_bytes(message)
-            except TimeoutError:
-                raise StalledError("the browser takes nothing") from None
+            await send_message(self._socket, message, "browser")
 
 
 class _WatchTask:

@@ -216,10 +216,6 @@ class Hub:
             self._update_source()
         return watch
 
-    def is_watched(self, stream: str) -> bool:
-        """Check that the stream has a viewer."""
-        return stream in self._watches
-
     def newest_ns(self, stream: str) -> int | None:
         """Return ``t_mono`` of the newest received sample, ns; None before the first."""
         return self._newest_ns.get(stream)

@@ -125,7 +125,7 @@ class Stage:
     ) -> None:
         """Let a viewer watch a stream; returns when the hub knows."""
         await viewer.watch(number, stream, view, **more)
-        await turn_until(lambda: self.hub.is_watched(stream))
+        await turn_until(lambda: stream in self.hub._watches)
 
     async def request(self, head: str, body: bytes = b"") -> Answer:
         """An HTTP request of any shape; `head` has no line of ``Host`` unless it is given."""

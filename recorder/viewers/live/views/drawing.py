@@ -49,7 +49,7 @@ class View(Protocol):
     static: Drawing | None
 
     def draw(self, messages: Sequence[Message]) -> Drawing | None:
-        """Draw data messages of the stream; called in a worker thread, one call at a time.
+        """Draw data messages of the stream, at least one; called in a worker thread, one at a time.
 
         Returns:
             None if there is nothing to show yet.

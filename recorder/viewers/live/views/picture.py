@@ -43,8 +43,6 @@ class PictureView:
 
     def draw(self, messages: Sequence[Message]) -> Drawing | None:
         """Draw the newest picture; see `recorder.viewers.live.views.View`."""
-        if not messages:
-            return None
         self._samples.check(messages[-1])
         picture = self._samples.newest(messages[-1], self._channel.name)
         if not CHANNEL_FORMATS[self._channel.format].can_start(picture):
