@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -23,6 +23,7 @@ import recorder
 from recorder.codecs.streams import StreamSpec
 from recorder.perception.frames import kind_of
 from recorder.viewers.foxglove import Foxglove
+from recorder.viewers.foxglove.connection import Connection
 from recorder.viewers.live.access import HEADERS, Access
 from recorder.viewers.live.backend import Backend, Note, StaticContent
 from recorder.viewers.live.browser import Browser, converse
@@ -41,16 +42,6 @@ _LOGIN = """<!doctype html><html lang="en"><meta charset="utf-8"><title>recorder
 <meta name="viewport" content="width=device-width"><form method="get" action="/">
 <label>Token <input name="token" type="password" autocomplete="current-password" autofocus></label>
 <button>Enter</button></form></html>"""
-
-
-class Listener(Protocol):
-    """Receiver of notes; see `recorder.viewers.live.browser.Browser`."""
-
-    def notify(self, note: Note) -> None:
-        """Take a note; never blocks."""
-
-    def refresh(self) -> None:
-        """React to streams that were declared or removed."""
 
 
 class ClientRegistry:
@@ -72,7 +63,7 @@ class ClientRegistry:
         self.clients = 0
         self.on_count: list[Callable[[int], None]] = []
         self._limit = limit
-        self._listeners: list[Listener] = []
+        self._listeners: list[Browser | Connection] = []
 
     @contextlib.asynccontextmanager
     async def admit(self, websocket: WebSocket) -> AsyncIterator[bool]:
@@ -89,7 +80,7 @@ class ClientRegistry:
             self._count(-1)
 
     @contextlib.contextmanager
-    def register(self, listener: Listener) -> Iterator[None]:
+    def register(self, listener: Browser | Connection) -> Iterator[None]:
         """Hand all notes to this listener."""
         self._listeners.append(listener)
         try:

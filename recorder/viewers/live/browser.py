@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
@@ -292,35 +293,27 @@ class Browser:
             await send_message(self._socket, message, "browser")
 
 
+@dataclass(eq=False)
 class _WatchTask:
     """One watch of a browser; draws the newest sample when the browser has drawn the last one."""
 
-    def __init__(
-        self,
-        browser: Browser,
-        number: int,
-        stream: str,
-        view: str,
-        options: dict[str, Any],
-        period_s: float,
-    ) -> None:
+    browser: Browser
+    watch_id: int
+    stream: str
+    view: str
+    options: dict[str, Any]
+    period_s: float
+
+    def __post_init__(self) -> None:
         self.news = asyncio.Event()  # a message, or another declaration
-        self._browser = browser
-        self._id = number
-        self._stream = stream
-        self._view = view
-        self._options = options
-        self._period_s = period_s
-        self._complained = False
-        self._drawn = asyncio.Event()
-        self._number = 0
+        self._complained, self._drawn, self._sample = False, asyncio.Event(), 0
         self._watch: Watch | None = None
         self.task = asyncio.create_task(self._run())
         self.task.add_done_callback(self._handle_end)
 
     def confirm_drawn(self, number: Any) -> None:
         """Take the browser's report that it has drawn the sample of that number."""
-        if number == self._number:
+        if number == self._sample:
             self._drawn.set()
 
     def close(self) -> None:
@@ -330,31 +323,31 @@ class _WatchTask:
 
     def _handle_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._browser.fail(error)
+            self.browser.fail(error)
 
     async def _run(self) -> None:
-        hub = self._browser.hub
+        hub = self.browser.hub
         while True:
-            spec = hub.specs.get(self._stream)
+            spec = hub.specs.get(self.stream)
             if spec is not None:
                 await self._show(spec)
-            while hub.specs.get(self._stream) == spec:
+            while hub.specs.get(self.stream) == spec:
                 await self._wait_for_news()
 
     async def _show(self, spec: StreamSpec) -> None:
         """Show samples until the stream's declaration changes, or its view is refused."""
-        hub = self._browser.hub
+        hub = self.browser.hub
         try:
-            view = await self._in_thread(lambda: make_view(spec, self._view, self._options))
+            view = await self._in_thread(lambda: make_view(spec, self.view, self.options))
         except RecorderError as error:  # no such view, a wrong option, or a damaged file of optics
             self._complain(str(error))
             return
         if view.static is not None:
             await self._send(view.static, self._values(static=True))
-        self._watch = watch = hub.watch(self._stream, self.news.set, every=view.every)
-        rate_limit = RateLimit(self._period_s, spec.rate_hz)
+        self._watch = watch = hub.watch(self.stream, self.news.set, every=view.every)
+        rate_limit = RateLimit(self.period_s, spec.rate_hz)
         try:
-            while hub.specs.get(self._stream) == spec:
+            while hub.specs.get(self.stream) == spec:
                 await self._wait_for_news()
                 await self._wait_for_turn(rate_limit)
                 messages = watch.take_every() if view.every else [watch.take()]
@@ -383,22 +376,22 @@ class _WatchTask:
         try:
             drawing = await self._in_thread(lambda: view.draw(messages))
         except Exception as error:  # noqa: BLE001  # a strange sample ends no viewer
-            self._complain(f"{self._stream}: cannot be drawn: {type(error).__name__}: {error}")
+            self._complain(f"{self.stream}: cannot be drawn: {type(error).__name__}: {error}")
             return
         if drawing is None:
             return
         self._complained = False
         self._drawn.clear()
-        self._number = next(self._browser.numbers)
+        self._sample = next(self.browser.numbers)
         newest = messages[-1]
         times = newest.t_mono_ns
         mono_ns = int(times[-1] if isinstance(times, np.ndarray) else times)
         age_ms = None  # of a played sample: the position says
-        if self._browser.live:
+        if self.browser.live:
             age_ms = round(max(0, time.monotonic_ns() - mono_ns) / 1e6, 1)
         values = self._values(
             seq=newest.next_seq - 1,
-            t_ns=str(mono_ns + self._browser.hub.offset_ns),
+            t_ns=str(mono_ns + self.browser.hub.offset_ns),
             age_ms=age_ms,
             sent_ms=read_send_ms(),
             static=False,
@@ -408,10 +401,10 @@ class _WatchTask:
 
     def _values(self, **more: Any) -> dict[str, Any]:
         return {
-            "id": self._id,
-            "number": self._number,
-            "stream": self._stream,
-            "view": self._view,
+            "id": self.watch_id,
+            "number": self._sample,
+            "stream": self.stream,
+            "view": self.view,
             **more,
         }
 
@@ -419,20 +412,20 @@ class _WatchTask:
         """Send a drawing; return False if it is too large."""
         packed = await self._in_thread(lambda: pack(values, drawing))
         if len(packed) > MOST_BYTES:
-            self._complain(f"{self._stream}: a sample of {len(packed)} bytes is not sent")
+            self._complain(f"{self.stream}: a sample of {len(packed)} bytes is not sent")
             return False
-        await self._browser.send(packed)
+        await self.browser.send(packed)
         return True
 
     def _complain(self, text: str) -> None:
         """Report a problem once, until a drawing succeeds again."""
         if not self._complained:
             self._complained = True
-            self._browser.notify({"type": "error", "text": text, "id": self._id})
+            self.browser.notify({"type": "error", "text": text, "id": self.watch_id})
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._browser.executor, work)
+        return await loop.run_in_executor(self.browser.executor, work)
 
 
 def _parse(text: str | bytes | None) -> dict[str, Any]:

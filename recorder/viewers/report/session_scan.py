@@ -75,14 +75,6 @@ class SessionScan:
         return {name: entry for name, entry in entries.items() if isinstance(entry, Mapping)}
 
     @property
-    def unexplained(self) -> Mapping[str, Mapping[str, int]]:
-        """Number of samples of each stream that are missing without an event."""
-        if self.timeline is None or not self.recorded:
-            return {}
-        lost = ((name, made.lost.get("unknown")) for name, made in self.timeline.streams.items())
-        return {name: {"unknown": count} for name, count in lost if count}
-
-    @property
     def parts(self) -> tuple[str | None, str | None]:
         """Names of the previous and the next part of the same recording."""
         previous, following = self.header.get("previous"), None
@@ -181,9 +173,10 @@ def verdict(found: SessionScan, unreadable: Iterable[Reason] = ()) -> Verdict:
     problems = (found.summary or {}).get("problems", ())
     known = found.accounts.problems
     further = [Reason("unreadable", "", text) for text in problems if text not in known]
+    streams = found.timeline.streams if found.timeline is not None and found.recorded else {}
     judged = session_verdict.verdict(
         found.accounts,
-        unexplained={name: lost["unknown"] for name, lost in found.unexplained.items()},
+        unexplained={name: made.lost.get("unknown", 0) for name, made in streams.items()},
         checked=found.validation,
         unreadable=[*further, *unreadable],
     )
