@@ -19,7 +19,6 @@ from recorder.perception.foxglove.channels import (
     Encoded,
     EncodeSamples,
     Parts,
-    message_encoding,
     schema_of,
     times_ns,
 )
@@ -111,5 +110,4 @@ def _make_topic(
         t_ns = times_ns(message, offset_ns)[-1]
         return [(t_ns, make(message, t_ns))]
 
-    topic = Topic(f"/{spec.name}/{name}", schema, message_encoding(schema), metadata=metadata)
-    return topic, encode
+    return Topic(f"/{spec.name}/{name}", schema, metadata=metadata), encode

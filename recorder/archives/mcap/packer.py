@@ -201,6 +201,10 @@ def _declare(writer: McapWriter, topics: Sequence[Topic]) -> dict[str, int]:
             raise ArchiveError(f"{topic.name}: two feeds have this topic")
         schema = writer.schema(topic.schema.name, topic.schema.encoding, topic.schema.data)
         channels[topic.name] = writer.channel(
-            topic.name, schema, topic.encoding, topic.metadata, compress=topic.compress
+            topic.name,
+            schema,
+            topic.schema.message_encoding,
+            topic.metadata,
+            compress=topic.compress,
         )
     return channels

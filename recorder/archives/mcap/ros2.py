@@ -30,7 +30,7 @@ from recorder.archives.mcap.ros2_scene import (
     static_feed,
 )
 from recorder.archives.mcap.samples import sample_feed
-from recorder.archives.mcap.scene import find_rig_poses
+from recorder.archives.mcap.session_records import find_rig_poses
 from recorder.archives.mcap.topics import Entry, Feed, Topic, WrittenFile
 from recorder.common.buffers import Buffer
 from recorder.common.errors import FormatError

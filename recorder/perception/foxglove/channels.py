@@ -75,11 +75,6 @@ def schema_of(message: Any) -> Schema:
     return Schema(found.name, found.encoding, bytes(found.data))
 
 
-def message_encoding(schema: Schema) -> str:
-    """Return the encoding of the messages of a schema."""
-    return "json" if schema.encoding == "jsonschema" else schema.encoding
-
-
 Encoded = list[tuple[int, Parts]]
 """Messages of a topic: log time (epoch ns), and consecutive parts of the payload."""
 EncodeSamples = Callable[[Message, int], Encoded]

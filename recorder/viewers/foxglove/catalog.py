@@ -10,7 +10,7 @@ from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError
 from recorder.perception.calibration import Calibration
 from recorder.perception.earth import declared_position
-from recorder.perception.foxglove.channels import Encoded, SampleChannel, Schema, message_encoding
+from recorder.perception.foxglove.channels import Encoded, SampleChannel, Schema
 from recorder.perception.foxglove.clouds import lidar_channel
 from recorder.perception.foxglove.pictures import calibration_of, picture_channel, video_channel
 from recorder.perception.foxglove.radar import radar_channels
@@ -121,7 +121,7 @@ class Catalog:
             return [*json_channels(spec)]
 
     def _advertise(self, channel: Channel) -> Advertised:
-        key = (channel.topic, message_encoding(channel.schema), channel.schema)
+        key = (channel.topic, channel.schema.message_encoding, channel.schema)
         number = self._numbers.setdefault(key, len(self._numbers) + 1)
         return Advertised(number, *key)
 
