@@ -30,6 +30,7 @@ from recorder.perception.calibration import Calibration
 from recorder.perception.frames import kind_of
 from recorder.perception.geometry import Floats, rotation_of_quaternion, transform
 from recorder.perception.labels import BOXES, LabelFile, box_files
+from recorder.session.playback import is_small
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
 
@@ -234,6 +235,11 @@ class PackingContext:
             return stream
         known = self.session.streams.get(stream)
         return f"{stream}, sample {sample + (0 if known is None else known.first)}"
+
+
+def sample_ticks(stream: Stream) -> float:
+    """Return the work that a sample is, in the unit of `PackingContext.advance`."""
+    return 1 / 256 if is_small(stream) else 1.0
 
 
 class _PlacedArchiveError(ArchiveError):

@@ -9,7 +9,7 @@ from recorder.bus.wire import Message
 from recorder.codecs import CHANNEL_FORMATS
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.config.options import Option, OptionTable
-from recorder.perception.camera.pictures import has_pictures, screen_jpeg
+from recorder.perception.camera.pictures import screen_jpeg
 from recorder.perception.encoded import EncodedSamples
 from recorder.viewers.live.views.drawing import Drawing, checked_options
 
@@ -56,4 +56,4 @@ class PictureView:
 
 
 def _channels(spec: StreamSpec) -> list[ChannelSpec]:
-    return [channel for channel in spec.channels if has_pictures(channel)]
+    return [channel for channel in spec.channels if channel.picture]
