@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from recorder.api.calibration import Calibration
     from recorder.api.errors import UnknownNameError
     from recorder.api.frame import Frame
-    from recorder.api.frames import Frames, frames
-    from recorder.api.session import Gap, Session, open, sessions
+    from recorder.api.session import Frames, Gap, Session, frames, open, sessions
     from recorder.api.stream import Channel, Sample, Stream, Window
     from recorder.common.errors import FormatError, RecorderError, SessionError, UsageError
 
@@ -54,8 +53,7 @@ _MODULES = {
     "recorder.api.calibration": ("Calibration",),
     "recorder.api.errors": ("UnknownNameError",),
     "recorder.api.frame": ("Frame",),
-    "recorder.api.frames": ("Frames", "frames"),
-    "recorder.api.session": ("Gap", "Session", "open", "sessions"),
+    "recorder.api.session": ("Frames", "Gap", "Session", "frames", "open", "sessions"),
     "recorder.api.stream": ("Channel", "Sample", "Stream", "Window"),
     "recorder.common.errors": ("FormatError", "RecorderError", "SessionError", "UsageError"),
 }

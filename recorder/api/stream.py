@@ -400,7 +400,7 @@ class Window(_ChannelValues):
             pandas = import_module("pandas")
         except ImportError:
             raise ImportError("to_pandas needs pandas: pip install pandas") from None
-        from recorder.archives.export.tables import table_channels
+        from recorder.archives.export.whole_files import table_channels
 
         for name in channels or ():
             self._check(name)

@@ -8,12 +8,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -29,8 +29,12 @@ from recorder.common.errors import ArchiveError, RecorderError, StorageError, Us
 from recorder.perception.calibration import Calibration
 from recorder.perception.frames import kind_of
 from recorder.perception.geometry import Floats, rotation_of_quaternion, transform
+from recorder.perception.labels import BOXES, LabelFile, box_files
+from recorder.session.playback import is_small
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
+
+Item = TypeVar("Item")
 
 CAMERA_AHEAD: Floats = transform(
     rotation_of_quaternion(np.array([-0.5, 0.5, -0.5, 0.5])), np.zeros(3)
@@ -208,12 +212,34 @@ class PackingContext:
         except RecorderError as error:
             raise _PlacedArchiveError(f"{self._describe_place(stream, sample)}: {error}") from error
 
+    def locate_items(self, stream: str, items: Iterator[Item]) -> Iterator[Item]:
+        """Yield the items; an error names the stream."""
+        while True:
+            with self.locate_errors(stream):
+                item = next(items, None)
+            if item is None:
+                return
+            yield item
+
+    def find_boxes(self, cameras: Collection[str]) -> dict[str, LabelFile]:
+        """Return the labels in pictures by camera; note those of cameras that are not packed."""
+        files = box_files(self.session.path)
+        for camera in sorted(files.keys() - set(cameras)):
+            text = "labels of a camera that is not packed: left out"
+            self.notes.add(text, f"{BOXES}/{camera}")
+        return {camera: file for camera, file in files.items() if camera in cameras}
+
     def _describe_place(self, stream: str, sample: int | None) -> str:
         """Return the stream and the sample's number in the whole recording, as text."""
         if sample is None:
             return stream
         known = self.session.streams.get(stream)
         return f"{stream}, sample {sample + (0 if known is None else known.first)}"
+
+
+def sample_ticks(stream: Stream) -> float:
+    """Return the work that a sample is, in the unit of `PackingContext.advance`."""
+    return 1 / 256 if is_small(stream) else 1.0
 
 
 class _PlacedArchiveError(ArchiveError):

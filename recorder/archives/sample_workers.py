@@ -1,4 +1,4 @@
-"""Worker processes that encode samples for archives.
+"""Worker processes that encode samples for archives, and threads that read samples ahead.
 
 The threads of a Python process run one at a time, so that threads that pack wait for each other.
 Here an encoder works in a worker process, which reads the session itself; the process that packs
@@ -29,8 +29,8 @@ import pickle
 import threading
 import traceback
 from collections import OrderedDict, deque
-from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
@@ -56,6 +56,7 @@ A few frames around them are read for their speeds.
 _LEAST_BYTES: Final = 64 << 20  # smaller sessions are packed before processes have started
 _OWNED: Final = 64  # groups of a stream whose worker is remembered
 _ALONE_BYTES: Final = 1 << 20  # decoded values of each stream that a process keeps
+_AHEAD: Final = 2  # samples made ahead, and threads that make them: keeps two cores busy
 _SHARED_BYTES: Final = 8 << 20  # the same, where several archives need them
 
 Made = TypeVar("Made")
@@ -431,6 +432,37 @@ def _create_tuned_context(*arguments: Any) -> WorkerContext:
     """Return the context of a process that does nothing else."""
     tune_for_packing()
     return WorkerContext(*arguments)
+
+
+@contextlib.contextmanager
+def read_ahead(make: Callable[[int], Made], length: int) -> Iterator[Iterator[Future[Made]]]:
+    """Prepare the next samples in threads while the current one is processed::
+
+        with read_ahead(lambda index: lidar.sample(index), len(lidar)) as samples:
+            for sample in samples:
+                sample.result()
+
+    Args:
+        make: makes the value of a sample; called by several threads.
+        length: number of samples.
+
+    Returns:
+        the values in order; at most two more than those taken are made.
+    """
+
+    def submit() -> Iterator[Future[Made]]:
+        begun: deque[Future[Made]] = deque()
+        for index in range(length):
+            begun.append(pool.submit(make, index))
+            if len(begun) > _AHEAD:
+                yield begun.popleft()
+        yield from begun
+
+    pool = ThreadPoolExecutor(_AHEAD, "ahead")
+    try:
+        yield submit()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def open_part(path: Path, part: Part, redacted: Path | None = None) -> Session:

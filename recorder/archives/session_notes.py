@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from recorder.perception.can_bus import holds_can_frames, holds_can_signals
-from recorder.perception.datagrams import holds_datagrams
+from recorder.perception.stream_contents import holds_can_frames, holds_can_signals, holds_datagrams
 from recorder.session.accounts import count_incomplete, format_incomplete
 from recorder.session.layout import RECOVERED
 from recorder.session.loss_accounts import group_lost_events, losses

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recorder.cli.output import add_format, clean, emit, format_table, note
+from recorder.cli.output import add_format, emit, format_table, note
 from recorder.common.text_format import clean, human_bytes, human_seconds, human_time
 from recorder.session.events import ENDS, format_event_line
 

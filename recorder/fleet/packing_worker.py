@@ -23,7 +23,7 @@ from recorder.config.settings import RedactSettings, read_settings
 from recorder.fleet.encryption import Identity
 from recorder.fleet.fetching import fetch_file
 from recorder.fleet.packing_jobs import Job, find_conflict, is_input, plan_redaction
-from recorder.fleet.store import Store, open_store
+from recorder.fleet.store import open_store
 from recorder.fleet.store.base import Store, disk_errors
 from recorder.fleet.store.manifest import (
     ENCRYPTED,

@@ -13,17 +13,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from recorder.perception.geometry import Floats, interpolate_poses, invert
-from recorder.perception.poses import Identity, PoseSource, RecordedPoses, RollingTrajectory, Times
+from recorder.perception.poses import (
+    LONGEST_GAP_NS,
+    Identity,
+    PoseSource,
+    RecordedPoses,
+    RollingTrajectory,
+    Times,
+    are_near,
+)
 
 _KNOTS = 16
 _PERIODS = 1.5
 """Longest time from a sweep's first column to its stamp, in periods."""
 _KEPT_NS = 2_000_000_000
-_LONGEST_GAP_NS = 1_000_000_000
-_HELD_NS = 100_000_000
 _AROUND_NS = 2_000_000_000
 """Poses that `PoseWindow` reads before and after the times that are asked for."""
 
@@ -126,29 +131,8 @@ class PoseWindow:
         if self._first_ns <= first_ns and last_ns <= self._last_ns:
             return
         self._first_ns, self._last_ns = first_ns - _AROUND_NS, last_ns + _AROUND_NS
-        margin_ns = 2 * _LONGEST_GAP_NS
+        margin_ns = 2 * LONGEST_GAP_NS
         inside = self._source.between(self._first_ns - margin_ns, self._last_ns + margin_ns)
         blocks = [(np.empty(0, np.int64), np.empty((0, 4, 4))), *inside.blocks()]
         self._t_ns = np.concatenate([t_ns for t_ns, _ in blocks])
         self._poses = np.concatenate([poses for _, poses in blocks])
-
-
-def are_near(times: Times, t_ns: Times) -> npt.NDArray[np.bool_]:
-    """Find the times that have a pose.
-
-    A time more than 0.1 s before the first or after the last pose has none, nor has a time between
-    two poses that are more than a second apart.
-
-    Args:
-        times: int64 [k], k > 0, rising times of poses.
-        t_ns: int64 [n].
-
-    Returns:
-        bool [n].
-    """
-    held = np.abs(np.clip(t_ns, times[0], times[-1]) - t_ns) <= _HELD_NS
-    gaps = np.diff(times, prepend=times[0])
-    gap = gaps[np.minimum(np.searchsorted(times, t_ns), len(times) - 1)]
-    inside = (t_ns > times[0]) & (t_ns < times[-1])
-    near: npt.NDArray[np.bool_] = np.where(inside, gap <= _LONGEST_GAP_NS, held)
-    return near

@@ -13,8 +13,6 @@ A channel that is not asked for is not decoded.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -86,31 +84,3 @@ class EncodedSamples:
 
     def _describe_place(self, channel: str) -> str:
         return f"{self.spec.name}: {channel}"
-
-
-class DecodedSamples:
-    """The newest sample of a data message, decoded once for all consumers in a thread.
-
-    Args:
-        spec: the stream's declaration.
-        channels: names of the channels to decode.
-    """
-
-    def __init__(self, spec: StreamSpec, channels: Collection[str]) -> None:
-        self._samples = EncodedSamples(spec)
-        self._channels = tuple(channels)
-        self._last = threading.local()
-
-    def of(self, message: Message) -> dict[str, npt.NDArray[Any]]:
-        """Return the values [*shape] by channel, read-only.
-
-        Raises:
-            ProtocolError: the message does not fit the declaration.
-            FormatError: the sample cannot be decoded.
-        """
-        if getattr(self._last, "message", None) is not message:
-            self._samples.check(message)
-            self._last.values = {n: self._samples.decoded(message, n) for n in self._channels}
-            self._last.message = message
-        values: dict[str, npt.NDArray[Any]] = self._last.values
-        return values

@@ -495,6 +495,8 @@ class Cover:
 
 
 _WORTH_CUTTING = 4096  # poses
+LONGEST_GAP_NS = 1_000_000_000
+_HELD_NS = 100_000_000
 
 
 class RollingTrajectory:
@@ -541,3 +543,28 @@ class RollingTrajectory:
         """Read the rest of the trajectory, so that the counts of source and cover are complete."""
         for _ in self._blocks:
             pass
+
+    def knows(self, t_ns: Times) -> npt.NDArray[np.bool_]:
+        """Return whether poses are near each time of the last `at`, bool [n]; see `are_near`."""
+        return are_near(self._t_ns, t_ns) if len(self._t_ns) else np.zeros(len(t_ns), np.bool_)
+
+
+def are_near(times: Times, t_ns: Times) -> npt.NDArray[np.bool_]:
+    """Find the times that have a pose.
+
+    A time more than 0.1 s before the first or after the last pose has none, nor has a time between
+    two poses that are more than a second apart.
+
+    Args:
+        times: int64 [k], k > 0, rising times of poses.
+        t_ns: int64 [n].
+
+    Returns:
+        bool [n].
+    """
+    held = np.abs(np.clip(t_ns, times[0], times[-1]) - t_ns) <= _HELD_NS
+    gaps = np.diff(times, prepend=times[0])
+    gap = gaps[np.minimum(np.searchsorted(times, t_ns), len(times) - 1)]
+    inside = (t_ns > times[0]) & (t_ns < times[-1])
+    near: npt.NDArray[np.bool_] = np.where(inside, gap <= LONGEST_GAP_NS, held)
+    return near

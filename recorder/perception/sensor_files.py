@@ -1,4 +1,4 @@
-"""Metadata files beside the samples of recorded sensors."""
+"""Metadata files beside the samples of recorded sensors, and the times of a lidar's columns."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from recorder.common.errors import FormatError
 from recorder.perception.calibration import Calibration
+from recorder.perception.frames import SweepTimes, mean_period_ns, sweep_times
 from recorder.perception.lidar.lidar import OusterOptics
 from recorder.perception.radar.geometry import PhaseCalibration, RadarGeometry
 from recorder.session.stream import Stream
@@ -33,6 +34,26 @@ def lidar_optics(stream: Stream) -> tuple[OusterOptics, str, str]:
     if found != shape:
         raise FormatError(f"{where}: has {shape} beams and columns, channel rng has {found}")
     return optics, text, where
+
+
+class SweepClock:
+    """Source of the times of the columns of a lidar's sweeps.
+
+    Attributes:
+        period_ns: duration of a sweep.
+    """
+
+    def __init__(self, stream: Stream, optics: OusterOptics) -> None:
+        self._stream, self._columns = stream, optics.columns
+        self.period_ns = mean_period_ns(stream, optics.frequency_hz)
+
+    def times(self, index: int) -> SweepTimes:
+        """Return the times of a sweep."""
+        t_col = None
+        if "t_col" in self._stream.meta:
+            t_col = self._stream.sample(index, ["t_col"])["t_col"]
+        end_ns = int(self._stream.times(index, index + 1)[0])
+        return sweep_times(t_col, self._columns, end_ns, self.period_ns)
 
 
 def lidar_returns(stream: Stream) -> list[tuple[int, str]]:

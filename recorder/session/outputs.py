@@ -189,7 +189,7 @@ class SessionSummary:
     Attributes:
         state: the session's state when the report was made: ``recording``, ``clean``, ``sealed``,
             ``recovered``; None if it could not be read.
-        verdict: `recorder.viewers.report.verdict.Verdict.word`.
+        verdict: `recorder.session.verdict.Verdict.word`.
         reasons: what broke, where, and how much, one line each, the worst first.
         samples: stored samples of all streams.
         marks, faults: number in the session.

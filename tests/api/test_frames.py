@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import recorder
-from recorder.api.frames import Frames
+from recorder.api.session import Frames
 from recorder.codecs import CHANNEL_FORMATS
 from tests.session.build import Builder, camera_spec, imu_spec, radar_spec
 
@@ -185,7 +185,7 @@ def test_workers_read_frames_after_spawn(built: Builder, tmp_path: Path) -> None
 
 
 def test_few_sessions_are_open_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recorder.api.frames._MOST_OPEN", 2)
+    monkeypatch.setattr("recorder.api.session._MOST_OPEN", 2)
     paths = [exact(tmp_path / f"s{k}", 2, seed=k).path for k in range(4)]
     frames = recorder.frames(paths, "camera")
     first = frames[0]

@@ -16,7 +16,7 @@ from drivers.camera.lens import Lens
 from drivers.camera.model import SimulatedCamera
 from drivers.sim import truth
 from drivers.world import World
-from recorder.archives.edgefirst.projection import depth_picture
+from recorder.archives.edgefirst.cameras import depth_picture
 from recorder.perception.geometry import apply, invert, rotation_of_quaternion
 from recorder.perception.sensor_files import lidar_optics
 from recorder.session.reader import Session as Reader

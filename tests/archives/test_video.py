@@ -16,11 +16,11 @@ from recorder.cli import main
 from recorder.codecs.jpeg import encode_jpeg
 from recorder.formats.vrs import DataBlock, ImageContent, LayoutBlock, RecordType, VrsReader
 from recorder.perception.camera.camera_pictures import Pictures
-from recorder.perception.foxglove.streams import stream_channels
 from recorder.session.reader import Session
 from recorder.session.replay import playable_spec, sample_message
+from recorder.viewers.foxglove.catalog import stream_channels
 from recorder.viewers.live.views.picture import PictureView
-from recorder.viewers.report.cameras import FRAMES
+from recorder.viewers.report.report_context import SENSOR_MOMENTS
 from tests.archives.edgefirst.rig import pack as pack_edgefirst
 from tests.archives.mcap.bags import pack as pack_bag
 from tests.archives.mcap.reading import read
@@ -184,4 +184,6 @@ def test_foxglove_gets_what_is_recorded(path: Path, put: Recorded) -> None:
 def test_the_report_has_pictures(path: Path, tmp_path: Path) -> None:
     out = tmp_path / "report.html"
     assert main(["report", str(path), "--out", str(out)]) == 0
-    assert out.read_text().count('<img src="data:image/') == len(range(COUNT)[:FRAMES])
+    assert out.read_text().count('<img src="data:image/') == len(
+        range(COUNT)[: SENSOR_MOMENTS["camera"]]
+    )

@@ -19,10 +19,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from recorder.archives.export import FORMATS
+from recorder.archives.export import FORMATS, Wanted, export
 from recorder.cli import export as verb
 from recorder.cli import main
 from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.session.reader import Session
 from tests.session.build import Builder, camera_spec, imu_spec
 from tests.session.simulated import simulated_session
 
@@ -84,6 +85,18 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: object, code: int = 2) ->
 
 def test_the_command_knows_all_formats() -> None:
     assert verb._FORMATS == FORMATS
+
+
+@pytest.mark.parametrize(
+    ("stream", "format_name"), [("imu", "csv"), ("lidar", "npz"), ("lidar", "pcd")]
+)
+def test_progress_ends_with_all_samples(built: Builder, stream: str, format_name: str) -> None:
+    seen: list[tuple[float, int]] = []
+    with Session(built.path, virtual=True, partial=True) as session:
+        made = export(session, Wanted(stream, format_name), progress=lambda *at: seen.append(at))
+    done = [part for part, _ in seen]
+    assert {count for _, count in seen} == {made.samples}
+    assert done == sorted(done) and done[-1] == pytest.approx(made.samples)
 
 
 # --- csv

@@ -27,8 +27,8 @@ from foxglove.websocket import (
 from foxglove.websocket import PlaybackStatus as ReferenceStatus
 from websockets.asyncio.client import ClientConnection, connect
 
+from recorder.perception.foxglove.channels import schema_of
 from recorder.perception.foxglove.clouds import cloud
-from recorder.perception.foxglove.schema import schema_of
 from recorder.perception.lidar.points import POINT
 from recorder.viewers.foxglove import protocol
 from recorder.viewers.foxglove.protocol import Advertised, Level, PlaybackStatus

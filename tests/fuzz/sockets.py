@@ -29,8 +29,7 @@ from recorder.bus.wire import encode
 from recorder.common.errors import ProtocolError
 from recorder.recording.daemon.metrics import MetricsServer
 from recorder.viewers.live.access import Access
-from recorder.viewers.live.app import make_app
-from recorder.viewers.live.clients import ClientRegistry
+from recorder.viewers.live.app import ClientRegistry, make_app
 from recorder.viewers.live.hub import Hub
 from recorder.viewers.live.server import listen, make_server
 from tests.drivers.camera.rtp_packets import encode as encode_h264

@@ -11,9 +11,9 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from recorder.perception.calibration import Calibration
-from recorder.perception.ego_motion import EgoMotion, PoseWindow, are_near, motion_around
+from recorder.perception.ego_motion import EgoMotion, PoseWindow, motion_around
 from recorder.perception.geometry import apply, interpolate_poses, invert, transform
-from recorder.perception.poses import Identity, RecordedPoses, find_poses
+from recorder.perception.poses import Identity, RecordedPoses, are_near, find_poses
 from recorder.session.reader import Session
 from tests.archives.ncore.packer_rig import add_poses, still_imu
 from tests.session.build import START_NS, Builder

@@ -11,7 +11,7 @@ from recorder.codecs.jpeg import encode_jpeg
 from recorder.codecs.raw_pixels import Levels, RawPixels
 from recorder.codecs.streams import ChannelSpec
 from recorder.common.errors import FormatError
-from recorder.perception.camera.pictures import has_pictures, screen_jpeg
+from recorder.perception.camera.pictures import screen_jpeg
 
 HEIGHT, WIDTH = 180, 320
 CHANNEL = ChannelSpec("video.avi", "mjpg", "u1", (HEIGHT, WIDTH, 3))
@@ -79,6 +79,6 @@ def test_raw_pictures_of_another_size_are_named() -> None:
 
 
 def test_only_pictures_are_pictures() -> None:
-    assert has_pictures(CHANNEL)
-    assert has_pictures(RAW)
-    assert not has_pictures(ChannelSpec("rng", "lzmaf", "u2", (HEIGHT, WIDTH)))
+    assert CHANNEL.picture
+    assert RAW.picture
+    assert not ChannelSpec("rng", "lzmaf", "u2", (HEIGHT, WIDTH)).picture

@@ -17,9 +17,15 @@ from drivers.mmwave.fmcw import BeatSignal, Scatterers
 from drivers.mmwave.model import SimulatedRadar
 from drivers.world import World
 from recorder.common.errors import FormatError
-from recorder.perception.radar.cfar import find_peaks, log_noise, log_power, strongest
 from recorder.perception.radar.radar import Detections, RadarGeometry, RadarProcessor
-from recorder.perception.radar.spectra import mean_power, to_pairs
+from recorder.perception.radar.spectra import (
+    find_peaks,
+    log_noise,
+    log_power,
+    mean_power,
+    strongest,
+    to_pairs,
+)
 from tests.perception import radar_reference as reference
 
 DEVICES = ["AWR1843", "AWR1642", "AWR2944", "AWRL6844"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recorder.codecs.streams import ChannelSpec
-from recorder.perception.series import value_names
+from recorder.perception.stream_contents import value_names
 
 
 @pytest.mark.parametrize(

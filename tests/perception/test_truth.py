@@ -25,7 +25,7 @@ from drivers.sim import truth
 from drivers.world import World
 from drivers.world.imu import SimulatedImu
 from drivers.world.mounts import Mount
-from recorder.archives.edgefirst.projection import depth_picture
+from recorder.archives.edgefirst.cameras import depth_picture
 from recorder.perception.calibration import Calibration, SensorCalibration, read_calibration
 from recorder.perception.geometry import (
     apply,

@@ -19,7 +19,7 @@ from recorder.archives.edgefirst.sensors import LIDAR_PICTURES
 from recorder.archives.edgefirst.session import SessionPacker, class_names
 from recorder.archives.edgefirst.table import ExistingTable, Table
 from recorder.archives.sample_workers import tune_for_packing
-from recorder.archives.sensor_files import RADAR_OPTIONS
+from recorder.archives.shared_options import RADAR_OPTIONS
 from recorder.common.errors import ArchiveError, ConfigError
 from recorder.common.files import FOLDER_MODE, PosixDisk
 from recorder.config.options import Option, OptionTable
@@ -120,7 +120,8 @@ class _DatasetPacker:
             arrow = self._root / f"{self._name}.arrow"
             table.finish(arrow, metadata)
             rows = table.count
-        _sync(arrow)
+        with arrow.open("rb") as file:
+            os.fsync(file.fileno())
         disk.sync_folder(self._root)
         written = {"sessions": len(catalog.kept) + len(catalog.new), "rows": rows}
         return PackedFiles((self._name,), (), {"dataset": self._name, "frames": counts, **written})
@@ -164,11 +165,3 @@ class _DatasetPacker:
 
     def _place(self, root: Path, kind: str) -> Path:
         return root / (f"{self._name}.zip" if kind == ZIP else self._name)
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -78,28 +78,18 @@ class _Batch:
         self._lock = threading.Lock()
         self._results: list[SampleFiles] | None = None
 
-    def wait(self) -> list[SampleFiles]:
-        """Wait for the samples and return them; count their irregularities once."""
+    def wait(self, at: int) -> SampleFiles:
+        """Wait for the samples and return one; count the irregularities of each once."""
         with self._lock:
             if self._results is None:
                 self._results = self._wait_all()
                 for one in self._results:
                     self._files.count(one)
-            return self._results
+            return self._results[at]
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Files of one sample of a sensor."""
-
-    batch: _Batch
-    at: int
-
-    def result(self) -> SampleFiles:
-        return self.batch.wait()[self.at]
-
-    def files(self) -> Files:
-        return self.result().files
+Part = Callable[[], SampleFiles]
+"""Function that waits for the files of one sample of a sensor."""
 
 
 class _Sensor:
@@ -111,10 +101,10 @@ class _Sensor:
 
     def __init__(self, files: SensorFiles, tolerance_ns: int) -> None:
         self.files, self._tolerance_ns = files, tolerance_ns
-        self._known: dict[int, _Part] = {}
+        self._known: dict[int, Part] = {}
         self.missing = 0
 
-    def begin(self, t_ns: Times) -> tuple[list[_Part | None], Times]:
+    def begin(self, t_ns: Times) -> tuple[list[Part | None], Times]:
         """Start making the samples that match pictures; return them and their stamps (or `NONE`).
 
         Args:
@@ -130,7 +120,7 @@ class _Sensor:
         for _, members in groupby(new, lambda index: index // self.files.GROUP):
             together = list(members)
             batch = _Batch(self.files, together)
-            parts |= {index: _Part(batch, at) for at, index in enumerate(together)}
+            parts |= {index: partial(batch.wait, at) for at, index in enumerate(together)}
         self._known = parts
         stamps = np.where(nearest == NONE, NONE, stream.t_ns[nearest])
         return [parts.get(index) for index in indices], stamps
@@ -196,7 +186,7 @@ class Pipeline:
                 lidar_t_ns = stamps
             for number, (of_sample, part) in enumerate(zip(files, parts, strict=True)):
                 if part is not None:
-                    of_sample.append(part.files)
+                    of_sample.append(partial(_take_files, part))
                     if isinstance(sensor.files, LidarFiles) and sensor.files.projects:
                         times = int(t_ns[number]), int(stamps[number])
                         of_sample += self._begin_depth(part, *times, sensor.files.period_ns)
@@ -216,7 +206,7 @@ class Pipeline:
         return self._pool.submit(make).result if self._camera.recodes else make
 
     def _begin_depth(
-        self, part: _Part, picture_ns: int, sweep_ns: int, period_ns: int
+        self, part: Part, picture_ns: int, sweep_ns: int, period_ns: int
     ) -> list[Callable[[], Files]]:
         if not self._camera.projects:
             return []
@@ -224,11 +214,15 @@ class Pipeline:
             motion = self._motion.around(picture_ns, sweep_ns, period_ns)
         return [self._pool.submit(self._depth, part, motion).result]
 
-    def _depth(self, part: _Part, motion: Motion | None) -> Files:
-        made = part.result()
+    def _depth(self, part: Part, motion: Motion | None) -> Files:
+        made = part()
         assert made.points is not None
         assert made.t_ns is not None
         points = np.asarray(made.points, np.float64)
         if motion is not None:
             points = motion.move(points, made.t_ns)
         return {"depth.png": self._camera.depth(points)}
+
+
+def _take_files(part: Part) -> Files:
+    return part().files

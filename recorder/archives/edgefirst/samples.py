@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.perception.earth import is_position, position_channel
-from recorder.perception.ego_motion import are_near
 from recorder.perception.frames import time_windows
-from recorder.perception.geometry import Floats, interpolate_poses
-from recorder.perception.poses import Block, PoseSource, Times
+from recorder.perception.geometry import Floats
+from recorder.perception.poses import PoseSource, RollingTrajectory, Times
 from recorder.session.stream import Stream
 
 _SLACK = 0.1
@@ -80,8 +79,7 @@ class PoseWalk:
     """
 
     def __init__(self, source: PoseSource) -> None:
-        self._blocks = source.blocks()
-        self._known: Block | None = None
+        self._path = RollingTrajectory(source.blocks())
         self.unknown = 0
 
     def at(self, t_ns: Times) -> tuple[Floats, npt.NDArray[np.bool_]]:
@@ -93,37 +91,10 @@ class PoseWalk:
         Args:
             t_ns: int64 [n], rising, also from call to call.
         """
-        poses, known = np.zeros((len(t_ns), 4, 4)), np.zeros(len(t_ns), np.bool_)
-        start = 0
-        while start < len(t_ns) and (block := self._reach(int(t_ns[start]))) is not None:
-            times, around = block
-            stop = int(np.searchsorted(t_ns, times[-1], side="right"))
-            if stop <= start:  # after the last pose of the source
-                stop = len(t_ns)
-            wanted = t_ns[start:stop]
-            known[start:stop] = are_near(times, wanted)
-            poses[start:stop] = interpolate_poses(times, around, wanted)
-            start = stop
+        poses, known = self._path.at(t_ns), self._path.knows(t_ns)
+        self._path.forget(int(t_ns[0]))
         self.unknown += int(np.count_nonzero(~known))
         return poses, known
-
-    def _reach(self, t_ns: int) -> Block | None:
-        """Return the first block that ends at a time or later, else the last; None without blocks.
-
-        The block begins with the last pose of the previous block.
-        """
-        while self._known is None or self._known[0][-1] < t_ns:
-            block = next(self._blocks, None)
-            if block is None:
-                break
-            if not len(block[0]):
-                continue
-            known = self._known
-            if known is not None:
-                last = known[0][-1:], known[1][-1:]
-                block = np.concatenate([last[0], block[0]]), np.concatenate([last[1], block[1]])
-            self._known = block
-        return self._known
 
 
 class Places:

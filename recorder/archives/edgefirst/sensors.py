@@ -15,26 +15,21 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.archives.context import PackingContext
-from recorder.archives.edgefirst.projection import quantize_distances
+from recorder.archives.edgefirst.cameras import quantize_distances
 from recorder.archives.sample_workers import LIDAR_GROUP, RADAR_GROUP, EncoderFactory, WorkerContext
-from recorder.archives.sensor_files import (
-    lidar_optics,
-    lidar_returns,
-    radar_frames,
-    radar_geometry,
-    radar_processor,
-)
+from recorder.archives.shared_options import radar_frames, radar_processor
 from recorder.formats.pcd import pcd_header
 from recorder.formats.png import cube_picture, encode_png, store_png
 from recorder.formats.zip import zlib
 from recorder.formats.zip.writer import Payload
 from recorder.perception.calibration import Calibration
-from recorder.perception.frames import mean_period_ns, sweep_times
+from recorder.perception.frames import mean_period_ns
 from recorder.perception.geometry import Floats, apply, quaternion_of_rotation
 from recorder.perception.lidar.lidar import pixel_shifts
 from recorder.perception.radar.frames import speed_facts, step_remarks
 from recorder.perception.radar.radar import Detections, rcs_db
 from recorder.perception.radar.spectra import Complex64
+from recorder.perception.sensor_files import SweepClock, lidar_optics, lidar_returns, radar_geometry
 from recorder.session.reader import lidar_range_mm
 from recorder.session.stream import Stream
 
@@ -158,28 +153,10 @@ class LidarFiles(SensorFiles):
             context.notes.add(
                 "second returns left out; edgefirst.returns=2 packs them", stream.name
             )
-        settings = LidarSettings(
-            returns, tuple(context.options["lidar_images"]), self.projects, self.period_ns
-        )
         shifts = pixel_shifts(text, optics, where)
-        self.encoder = partial(LidarEncoder, stream.name, self.pose, shifts, settings)
-
-
-@dataclass(frozen=True)
-class LidarSettings:
-    """Settings of the files of a lidar's sweeps.
-
-    Attributes:
-        returns: number of returns whose points are packed.
-        pictures: some of `LIDAR_PICTURES`.
-        projects: whether depth pictures need points in the rig's frame.
-        period_ns: time from sweep to sweep.
-    """
-
-    returns: int
-    pictures: tuple[str, ...]
-    projects: bool
-    period_ns: int
+        self.encoder = partial(
+            LidarEncoder, stream.name, self.pose, shifts, dict(context.options), self.projects
+        )
 
 
 class LidarEncoder:
@@ -189,7 +166,8 @@ class LidarEncoder:
         name: name of the lidar.
         pose: ``T_sensor_rig``, f8 [4, 4], or None.
         shifts: int [beams], see `pixel_shifts`.
-        settings: the files to make.
+        options: the options ``returns`` and ``lidar_images``.
+        projects: whether depth pictures need points in the rig's frame.
         worker: the worker's context.
     """
 
@@ -198,14 +176,17 @@ class LidarEncoder:
         name: str,
         pose: Floats | None,
         shifts: npt.NDArray[Any],
-        settings: LidarSettings,
+        options: Mapping[str, Any],
+        projects: bool,
         worker: WorkerContext,
     ) -> None:
         self._stream = worker.session.streams[name]
-        self._pose, self._shifts, self._settings = pose, shifts, settings
+        self._pose, self._shifts = pose, shifts
+        self._pictures, self._projects = options["lidar_images"], projects
         self._optics, _, _ = lidar_optics(self._stream)
         self._beam, self._start = self._optics.lines
-        self._returns = lidar_returns(self._stream)[: settings.returns]
+        self._clock = SweepClock(self._stream, self._optics)
+        self._returns = lidar_returns(self._stream)[: options["returns"]]
 
     def __call__(self, indices: Sequence[int]) -> list[SampleFiles]:
         return [self._encode(index) for index in indices]
@@ -217,31 +198,21 @@ class LidarEncoder:
         pcd = encode_pcd(points, self._pose)
         files = {"lidar.pcd": Payload(pcd, zlib.crc32(pcd))}
         ranges, reflectivity = sweep[0]
-        if "depth" in self._settings.pictures:
+        if "depth" in self._pictures:
             depth = quantize_distances(self._destagger(ranges) * 1e-3)
             files["lidar.png"] = Payload(encode_png(depth, level=1))
-        if "reflectivity" in self._settings.pictures:
+        if "reflectivity" in self._pictures:
             picture = self._destagger(reflectivity)
             done, jpeg = cv2.imencode(".jpeg", picture, [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY])
             assert done
             files["lidar.jpeg"] = Payload(jpeg.tobytes())
-        if not self._settings.projects or self._pose is None:
+        if not self._projects or self._pose is None:
             return SampleFiles(files)
         in_rig = apply(self._pose, xyz(points))
-        return SampleFiles(files, in_rig, self._point_times(index, [r for r, _ in sweep]))
-
-    def _point_times(
-        self, index: int, ranges: Sequence[npt.NDArray[np.uint32]]
-    ) -> npt.NDArray[np.int64]:
-        """Return the times of the points of a sweep's returns, int64 [n]: their columns' times."""
-        t_col = None
-        if "t_col" in self._stream.meta:
-            t_col = self._stream.sample(index, ["t_col"])["t_col"]
-        end_ns = int(self._stream.times(index, index + 1)[0])
-        times = sweep_times(
-            t_col, self._optics.columns, end_ns, self._settings.period_ns
-        ).columns_ns
-        return np.concatenate([times[np.nonzero(one)[1]] for one in ranges])
+        times = self._clock.times(index).columns_ns
+        return SampleFiles(
+            files, in_rig, np.concatenate([times[np.nonzero(r)[1]] for r, _ in sweep])
+        )
 
     def _read(
         self, index: int, number: int, rfl: str

@@ -19,7 +19,6 @@ from recorder.common.errors import ArchiveError
 from recorder.formats.zip.writer import Container
 from recorder.perception.ego_motion import EgoMotion
 from recorder.perception.frames import kind_of
-from recorder.perception.labels import box_files
 from recorder.perception.poses import Identity, find_poses
 from recorder.session.stream import Stream
 
@@ -97,8 +96,7 @@ class SessionPacker:
         for stream in found["camera"]:
             with context.locate_errors(stream.name):
                 cameras.append(CameraFiles(context, stream))
-        for name in sorted(box_files(session.path).keys() - {c.name for c in cameras}):
-            context.notes.add("labels of a camera that is not packed: left out", f"_labels/{name}")
+        context.find_boxes({camera.name for camera in cameras})  # notes those of others
         project = "projected" in context.options["lidar_images"]
         if project and not any(camera.projects for camera in cameras):
             context.notes.add("no camera is calibrated: no depth in pictures", "session")

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TypeVar
 
 from recorder.common.errors import RecorderError, SessionError
 from recorder.session.part import Moment
 from recorder.session.reader import Session
 from recorder.session.session_part import stream_part
 from recorder.session.stream import BATCH_BYTES, BATCH_SAMPLES, Stream
+
+T = TypeVar("T")
 
 MOST_PROBLEMS = 100
 """Largest number of problems that are listed one by one."""
@@ -106,62 +104,36 @@ def lengths_agree(stream: Stream, damage: Damage) -> None:
             return
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Samples of a stream, n > 0.
-
-    Attributes:
-        indices: int [n], rising.
-        t_ns: int64 [n], epoch ns; None if the stream has no times.
-        data: for each channel an array [n, *shape].
-    """
-
-    indices: list[int]
-    t_ns: npt.NDArray[np.int64] | None
-    data: Mapping[str, npt.NDArray[Any]]
-
-
-def read_blocks(
-    stream: Stream, indices: range, names: Sequence[str], damage: Damage
-) -> Iterator[Block]:
-    """Yield samples in blocks of about a megabyte; leave out samples that cannot be read.
+def read_parts(
+    read: Callable[[int, int], T], indices: Sequence[int], fail: Callable[[int, Exception], object]
+) -> Iterator[tuple[int, T]]:
+    """Read samples together, or one by one where some of them cannot be read.
 
     Args:
-        stream: the stream.
-        indices: of the samples, rising.
-        names: of the channels.
-        damage: receives the samples that are left out.
+        read: reads the samples from one index up to another.
+        indices: of the samples, rising; one or more.
+        fail: called with each sample that cannot be read.
+
+    Yields:
+        index of the first sample of a part, and what `read` returned.
     """
-    size = sum(stream.channels[name].sample_bytes for name in names)
-    step = max(1, min(BATCH_SAMPLES, BATCH_BYTES // max(1, size)))
-    for at in range(0, len(indices), step):
-        block = indices[at : at + step]
-        if block.step == 1:
-            try:
-                yield _read_block(stream, block, names)
-                continue
-            except (RecorderError, OSError):
-                pass  # sample by sample, to find the damaged ones
-        found = []
-        for index in block:
-            try:
-                found.append(_read_block(stream, range(index, index + 1), names))
-            except (RecorderError, OSError) as error:
-                damage.add(index, error)
-        if found:
-            yield _join_blocks(found)
+    first, last = indices[0], indices[-1]
+    if last - first == len(indices) - 1:
+        try:
+            yield first, read(first, last + 1)
+            return
+        except (RecorderError, OSError):
+            pass  # sample by sample, to find the damaged ones
+    for index in indices:
+        try:
+            part = read(index, index + 1)
+        except (RecorderError, OSError) as error:
+            fail(index, error)
+        else:
+            yield index, part
 
 
-def _read_block(stream: Stream, block: range, names: Sequence[str]) -> Block:
-    start, stop = block.start, block.stop
-    t_ns = stream.times(start, stop) if stream.has_times else None
-    return Block(list(block), t_ns, stream.read(start, stop, names))
-
-
-def _join_blocks(blocks: Sequence[Block]) -> Block:
-    times = [block.t_ns for block in blocks if block.t_ns is not None]
-    return Block(
-        [index for block in blocks for index in block.indices],
-        np.concatenate(times) if times else None,
-        {name: np.concatenate([b.data[name] for b in blocks]) for name in blocks[0].data},
-    )
+def blocks(indices: Sequence[int], sample_bytes: int) -> Iterator[Sequence[int]]:
+    """Divide indices into blocks of about a megabyte of samples."""
+    step = max(1, min(BATCH_SAMPLES, BATCH_BYTES // max(1, sample_bytes)))
+    return (indices[at : at + step] for at in range(0, len(indices), step))

@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from recorder.archives.export.arrays import array_bytes, write_arrays
-from recorder.archives.export.captures import write_capture
 from recorder.archives.export.chosen import Damage, chosen_part, lengths_agree, with_channels
-from recorder.archives.export.clouds import DetectionClouds, SweepClouds
 from recorder.archives.export.files import check_place, new_file, new_folder, write_new
-from recorder.archives.export.made import Made, SampleFiles
-from recorder.archives.export.pictures import (
+from recorder.archives.export.sample_files import (
     CameraPictures,
+    DetectionClouds,
+    Made,
     RangeDopplerPictures,
+    SampleFiles,
+    SweepClouds,
     SweepPictures,
     sweep_pictures,
 )
-from recorder.archives.export.tables import MOST_VALUES, table_channels, write_table
+from recorder.archives.export.whole_files import (
+    MOST_VALUES,
+    array_bytes,
+    table_channels,
+    write_arrays,
+    write_capture,
+    write_table,
+)
+from recorder.archives.sample_workers import read_ahead
 from recorder.codecs.streams import TIME_CHANNELS
 from recorder.common.errors import FormatError, RecorderError, UsageError
 from recorder.perception.calibration import Calibration, read_calibration
-from recorder.perception.datagrams import CHANNELS, holds_datagrams
 from recorder.perception.frames import image_channel, kind_of
-from recorder.perception.read_ahead import ReadAhead
 from recorder.perception.sensor_files import radar_geometry
+from recorder.perception.stream_contents import CHANNELS, holds_datagrams
 from recorder.session.layout import CLEAN, RECOVERED
 from recorder.session.part import Moment
 from recorder.session.reader import Session
@@ -174,27 +182,25 @@ def _choose_channels(stream: Stream, wanted: Wanted) -> list[str]:
     return [name for name in stream.meta if name in {*needed, *(wanted.channels or ())}]
 
 
+@dataclass
 class _Task:
     """One export with its inputs."""
 
-    def __init__(
-        self,
-        session: Session,
-        stream: Stream,
-        wanted: Wanted,
-        channels: Sequence[str],
-        damage: Damage,
-        progress: Progress | None,
-    ) -> None:
-        self._session, self._stream, self._wanted = session, stream, wanted
-        self._choose_channels, self._damage, self._progress = channels, damage, progress
-        self._indices = range(0, len(stream), wanted.every)
-        self._name = f"{session.name}_{stream.name}"
-        self._done = 0.0
+    session: Session
+    stream: Stream
+    wanted: Wanted
+    channels: Sequence[str]
+    damage: Damage
+    progress: Progress | None
+    done: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._indices = range(0, len(self.stream), self.wanted.every)
+        self._name = f"{self.session.name}_{self.stream.name}"
 
     def one_file(self, out: Path | None) -> Exported:
         """Write a table, a file of arrays, or a network capture."""
-        stream, indices, damage, wanted = self._stream, self._indices, self._damage, self._wanted
+        stream, indices, damage, wanted = self.stream, self._indices, self.damage, self.wanted
         if wanted.format == "npz":
             self._check_size()
         path = self._resolve_path(out, f"{self._name}.{wanted.format}")
@@ -203,7 +209,7 @@ class _Task:
                 count = write_capture(temporary, stream, indices, damage, self._advance)
             elif wanted.format == "csv":
                 count = write_table(
-                    temporary, stream, indices, self._choose_channels, damage, self._advance
+                    temporary, stream, indices, self.channels, damage, self._advance
                 )
             else:
                 names = list(stream.meta)
@@ -214,25 +220,25 @@ class _Task:
     def sample_files(self, out: Path | None) -> Exported:
         """Write one file or several for each sample."""
         maker = self._create_encoder()
-        ending = f".{self._wanted.format}"
-        with ReadAhead(lambda k: maker.make(self._indices[k]), len(self._indices)) as ahead:
+        ending = f".{self.wanted.format}"
+        with read_ahead(lambda k: maker.make(self._indices[k]), len(self._indices)) as ahead:
             if len(self._indices) * maker.files == 1:
                 path = self._resolve_path(out, self._format_name(0) + ending)
                 with new_file(path) as temporary:
-                    for one in self._take_files(ahead, 0):
+                    for one in self._take_files(next(ahead), 0):
                         temporary.write_bytes(one.data)
-                    self._check_any(1 - self._damage.count)
+                    self._check_any(1 - self.damage.count)
                 return self._create_result(path, [path], 1, maker)
-            folder = Path(f"{self._name}_{self._wanted.format}") if out is None else out
+            folder = Path(f"{self._name}_{self.wanted.format}") if out is None else out
             if folder.suffix == ending:
                 count = len(self._indices) * maker.files
                 raise UsageError(f"{folder}: names one file; the {count} files need a folder")
-            check_place(folder, self._session.path, folder=True)
+            check_place(folder, self.session.path, folder=True)
             names: list[str] = []
             count = 0
             with new_folder(folder) as temporary:
                 for number in range(len(self._indices)):
-                    made = self._take_files(ahead, number)
+                    made = self._take_files(next(ahead), number)
                     count += bool(made)
                     for one in made:
                         name = f"{self._format_name(number)}{one.suffix}{ending}"
@@ -245,7 +251,7 @@ class _Task:
         return self._create_result(folder, [folder / name for name in names], count, maker)
 
     def _create_encoder(self) -> SampleFiles:
-        stream, wanted = self._stream, self._wanted
+        stream, wanted = self.stream, self.wanted
         match kind_of(stream), wanted.format:
             case "camera", ending:
                 return CameraPictures(stream, ending)
@@ -259,15 +265,15 @@ class _Task:
         return DetectionClouds(stream, geometry)
 
     def _read_calibration(self) -> Calibration:
-        path = self._session.path / "calibration.yaml"
+        path = self.session.path / "calibration.yaml"
         return read_calibration(path) if path.is_file() else Calibration()
 
-    def _take_files(self, ahead: ReadAhead[list[Made]], number: int) -> list[Made]:
+    def _take_files(self, pending: Future[list[Made]], number: int) -> list[Made]:
         """Return the files of a sample; none of a damaged one."""
         try:
-            return ahead.take(number)
+            return pending.result()
         except (RecorderError, OSError) as error:
-            self._damage.add(self._indices[number], error)
+            self.damage.add(self._indices[number], error)
             return []
 
     def _resolve_path(self, out: Path | None, name: str) -> Path:
@@ -275,12 +281,12 @@ class _Task:
         path = Path(name) if out is None else out
         if path.is_dir():
             path /= name
-        check_place(path, self._session.path, folder=False)
+        check_place(path, self.session.path, folder=False)
         return path
 
     def _format_name(self, number: int) -> str:
         """Return the name of a sample's file without its suffix: the stream and the stamp, UTC."""
-        stream, index = self._stream, self._indices[number]
+        stream, index = self.stream, self._indices[number]
         if not stream.has_times:
             return f"{stream.name}_{stream.first + index:06d}"
         seconds, rest = divmod(int(stream.times(index, index + 1)[0]), 1_000_000_000)
@@ -288,10 +294,10 @@ class _Task:
 
     def _check_size(self) -> None:
         """Check the size of the arrays; UsageError if they are too large."""
-        names, most = list(self._stream.meta), self._wanted.most_bytes
-        if (size := array_bytes(self._stream, names, len(self._indices))) > most:
+        names, most = list(self.stream.meta), self.wanted.most_bytes
+        if (size := array_bytes(self.stream, names, len(self._indices))) > most:
             raise UsageError(
-                f"{self._stream.name}: arrays of {len(self._indices)} samples have "
+                f"{self.stream.name}: arrays of {len(self._indices)} samples have "
                 f"{size / 1e9:.3g} GB, and may have {most / 1e9:g} GB; choose fewer samples "
                 "(--from, --until, --every) or channels (--channels), or allow more (--max-gb)"
             )
@@ -299,18 +305,18 @@ class _Task:
     def _check_any(self, count: int) -> None:
         """Check that a sample was read; FormatError if none was."""
         if count < 1:
-            raise FormatError(f"no sample can be read: {self._damage.problems[0]}")
+            raise FormatError(f"no sample can be read: {self.damage.problems[0]}")
 
     def _advance(self, samples: float) -> None:
-        self._done += samples
-        if self._progress is not None:
-            self._progress(self._done, len(self._indices))
+        self.done += samples
+        if self.progress is not None:
+            self.progress(self.done, len(self._indices))
 
     def _create_result(
         self, place: Path, files: list[Path], samples: int, maker: SampleFiles | None = None
     ) -> Exported:
-        wanted, notes = self._wanted, [] if maker is None else maker.remarks()
+        wanted, notes = self.wanted, [] if maker is None else maker.remarks()
         return Exported(
-            self._session.path, wanted.stream, wanted.format, place, samples, files=files,
+            self.session.path, wanted.stream, wanted.format, place, samples, files=files,
             notes=notes,
         )  # fmt: skip

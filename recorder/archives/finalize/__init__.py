@@ -26,8 +26,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from recorder.archives.finalize.packing import find_existing_archive, keep_record, pack
-from recorder.archives.finalize.requests import (
+from recorder.archives.base import (
     ArchiveRequest,
     Failed,
     Finalized,
@@ -37,6 +36,7 @@ from recorder.archives.finalize.requests import (
     dataset_name,
     prepare,
 )
+from recorder.archives.finalize.packing import find_existing_archive, keep_record, pack
 from recorder.archives.finalize.sessions import (
     AS_CONFIGURED,
     ORIGINALS,

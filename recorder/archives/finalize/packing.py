@@ -7,9 +7,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from recorder.archives.base import Packer
+from recorder.archives.base import Finalized, Packer, PreparedRequest, Progress, Refused
 from recorder.archives.context import PackingContext
-from recorder.archives.finalize.requests import Finalized, PreparedRequest, Progress, Refused
 from recorder.archives.finalize.sessions import LockedSession
 from recorder.archives.sample_workers import SampleWorkers
 from recorder.archives.staging import empty, measure_size, publish, staging

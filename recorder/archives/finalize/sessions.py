@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from recorder.archives.finalize.requests import PreparedRequest, Progress
+from recorder.archives.base import PreparedRequest, Progress
 from recorder.archives.sample_workers import open_part
 from recorder.archives.staging import staging
 from recorder.codecs.streams import TIME_CHANNELS
@@ -74,7 +74,8 @@ class LockedSession:
         if state in (RECORDING, SEALED):
             why = "was sealed when its disk failed" if state == SEALED else "was not closed"
             raise SessionError(f"{path}: {why}; run `recorder recover {path}` first")
-        return cls(path, name, _find_warnings(path), _find_calibration(path, calibration), part)
+        known = session_calibration(path) if calibration is None else read_calibration(calibration)
+        return cls(path, name, _find_warnings(path), known, part)
 
     @property
     def archive_name(self) -> str:
@@ -127,18 +128,6 @@ def _find_warnings(path: Path) -> list[str]:
         f"{stream}: {messages[0]}{others if len(messages) > 1 else ''}"
         for (stream, _), messages in warnings.items()
     ]
-
-
-def _find_calibration(path: Path, given: Path | None) -> Calibration:
-    """Read the calibration in a given file, or else the session's own, which may be empty.
-
-    Raises:
-        ConfigError: the given file is wrong.
-        SessionError: the session's own calibration is wrong.
-    """
-    if given is not None:
-        return read_calibration(given)
-    return session_calibration(path)
 
 
 @contextlib.contextmanager

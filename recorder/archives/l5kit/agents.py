@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives.l5kit.dataset import AGENT, Rows
-from recorder.archives.l5kit.labels import UNKNOWN, find_label
+from recorder.archives.l5kit.dataset import AGENT, UNKNOWN, Rows, find_label, read_score
 from recorder.common.errors import FormatError
 from recorder.perception.geometry import Floats, rotation_of_quaternion
 from recorder.perception.labels import LabelFile, Lines, numbers, text
@@ -61,6 +60,7 @@ class _Snapshot:
     used: bool = False
 
 
+@dataclass
 class CuboidAgents:
     """Reader of a label file's boxes as agents.
 
@@ -72,7 +72,7 @@ class CuboidAgents:
         agents.finish()
         agents.counts
 
-    Args:
+    Attributes:
         file: the label file, ordered by time.
         trajectory: rig to world.
         mounting: returns ``T_frame_rig`` of a sensor's frame; None for an unknown frame.
@@ -80,33 +80,26 @@ class CuboidAgents:
         span_ns: times of the first and the last frame.
         gap_ns: longest time between two boxes of a track over which boxes are interpolated.
         bridge: whether frames without own labels get interpolated boxes.
-
-    Attributes:
-        file: the label file.
-        place: its place in the session.
+        place: the file's place in the session.
         counts: counts of the labels that could not be packed unchanged.
     """
 
-    def __init__(
-        self,
-        file: LabelFile,
-        trajectory: RollingTrajectory,
-        mounting: Callable[[str], Floats | None],
-        classes: Mapping[str, int],
-        *,
-        span_ns: tuple[int, int],
-        gap_ns: int,
-        bridge: bool,
-    ) -> None:
-        self.counts = Counts()
-        self.file, self.place = file, f"_cuboids/{file.path.name}"
-        self._trajectory, self._mounting, self._classes = trajectory, mounting, classes
-        self._gap_ns, self._bridge = gap_ns, bridge
-        self._reach_ns = max(gap_ns, SAME_NS)
-        self._first_ns, self._last_ns = span_ns[0] - self._reach_ns, span_ns[1] + self._reach_ns
+    file: LabelFile
+    trajectory: RollingTrajectory
+    mounting: Callable[[str], Floats | None]
+    classes: Mapping[str, int]
+    span_ns: tuple[int, int]
+    gap_ns: int
+    bridge: bool
+    counts: Counts = field(default_factory=Counts)
+
+    def __post_init__(self) -> None:
+        self.place = f"_cuboids/{self.file.path.name}"
+        reach_ns = self._reach_ns = max(self.gap_ns, SAME_NS)
+        self._first_ns, self._last_ns = self.span_ns[0] - reach_ns, self.span_ns[1] + reach_ns
         self._tracks: dict[str, int] = {}
         self._window: deque[_Snapshot] = deque()
-        self._groups = file.by_time()
+        self._groups = self.file.by_time()
         self._waiting: tuple[int, Lines] | None = None
 
     def at(self, t_ns: int) -> Rows:
@@ -120,7 +113,7 @@ class CuboidAgents:
         own = [s for s in self._window if abs(s.t_ns - t_ns) <= SAME_NS]
         if own:
             rows = self._collect_labelled(sorted(own, key=lambda s: abs(s.t_ns - t_ns)))
-        elif self._bridge:
+        elif self.bridge:
             rows = self._interpolate_at(t_ns)
         else:
             return NO_AGENTS
@@ -157,7 +150,7 @@ class CuboidAgents:
 
     def _snapshot(self, t_ns: int, lines: Lines) -> _Snapshot:
         """Convert the boxes of one time to the world's frame."""
-        rig_world = self._trajectory.at(np.array([t_ns], np.int64))[0]
+        rig_world = self.trajectory.at(np.array([t_ns], np.int64))[0]
         ways: dict[str, Floats | None] = {"rig": rig_world, "world": np.eye(4)}
         place: dict[int, int] = {}
         rows = np.zeros(len(lines), AGENT)
@@ -166,7 +159,7 @@ class CuboidAgents:
         for where, label in lines:
             frame = text(label, "frame", where)
             if frame not in ways:
-                mounting = self._mounting(frame)
+                mounting = self.mounting(frame)
                 ways[frame] = None if mounting is None else rig_world @ mounting
             matrix = ways[frame]
             track = text(label, "track", where)
@@ -192,15 +185,13 @@ class CuboidAgents:
 
     def _probabilities(self, label: Mapping[str, Any], where: str) -> npt.NDArray[np.float32]:
         word = text(label, "class", where)
-        index = self._classes.get(word)
+        index = self.classes.get(word)
         if index is None:
             index = find_label(word)
         if index is None:
             self.counts.unknown_classes.add(word)
             index = UNKNOWN
-        score = label.get("score", 1.0)
-        if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
-            raise FormatError(f"{where}: score: needs a number from 0 to 1, not {score!r:.60}")
+        score = read_score(label, where)
         probabilities = np.zeros(AGENT["label_probabilities"].shape, np.float32)
         probabilities[UNKNOWN] = 1 - score
         probabilities[index] += score
@@ -228,7 +219,7 @@ class CuboidAgents:
 
         def point(found: _Found) -> tuple[int, Floats]:
             snapshot = found.get(track)
-            if snapshot is None or abs(snapshot.t_ns - t_ns) > self._gap_ns:
+            if snapshot is None or abs(snapshot.t_ns - t_ns) > self.gap_ns:
                 return t_ns, row["centroid"]
             return snapshot.t_ns, snapshot.rows["centroid"][snapshot.place[track]]
 
@@ -254,7 +245,7 @@ class CuboidAgents:
         pairs = [
             (before[track], after[track], track)
             for track in before.keys() & after.keys()
-            if after[track].t_ns - before[track].t_ns <= self._gap_ns
+            if after[track].t_ns - before[track].t_ns <= self.gap_ns
         ]
         if not pairs:
             return NO_AGENTS.copy()

@@ -10,7 +10,7 @@
 
 Intervals are half-open ranges of indices.  An empty interval is [k, k], k the next row's index.
 
-Specification: woven-planet/l5kit, l5kit/data/zarr_dataset.py, format version 2.
+Specification: woven-planet/l5kit, l5kit/data/zarr_dataset.py and labels.py, format version 2.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 import recorder
-from recorder.archives.l5kit.labels import LABELS
-from recorder.common.errors import ArchiveError
+from recorder.common.errors import ArchiveError, FormatError
 from recorder.formats.zarr2 import (
     Blosc,
     FolderStore,
@@ -38,6 +37,65 @@ from recorder.formats.zarr2.arrays import BYTE_SHUFFLE
 from recorder.formats.zarr2.reading import decode_dtype
 from recorder.formats.zarr2.stores import OutputGuard
 from recorder.perception.geometry import Floats
+
+LABELS: Final = (
+    "PERCEPTION_LABEL_NOT_SET",
+    "PERCEPTION_LABEL_UNKNOWN",
+    "PERCEPTION_LABEL_DONTCARE",
+    "PERCEPTION_LABEL_CAR",
+    "PERCEPTION_LABEL_VAN",
+    "PERCEPTION_LABEL_TRAM",
+    "PERCEPTION_LABEL_BUS",
+    "PERCEPTION_LABEL_TRUCK",
+    "PERCEPTION_LABEL_EMERGENCY_VEHICLE",
+    "PERCEPTION_LABEL_OTHER_VEHICLE",
+    "PERCEPTION_LABEL_BICYCLE",
+    "PERCEPTION_LABEL_MOTORCYCLE",
+    "PERCEPTION_LABEL_CYCLIST",
+    "PERCEPTION_LABEL_MOTORCYCLIST",
+    "PERCEPTION_LABEL_PEDESTRIAN",
+    "PERCEPTION_LABEL_ANIMAL",
+    "AVRESEARCH_LABEL_DONTCARE",
+)
+"""Labels in the order of ``label_probabilities``."""
+
+_PREFIX = "PERCEPTION_LABEL_"
+UNKNOWN: Final = LABELS.index(_PREFIX + "UNKNOWN")
+
+_OTHER_WORDS: Final[Mapping[str, str]] = {
+    "automobile": "car",
+    "lorry": "truck",
+    "ambulance": "emergency_vehicle",
+    "police_car": "emergency_vehicle",
+    "fire_truck": "emergency_vehicle",
+    "trailer": "other_vehicle",
+    "vehicle": "other_vehicle",
+    "bike": "bicycle",
+    "motorbike": "motorcycle",
+    "rider": "cyclist",
+    "person": "pedestrian",
+    "human": "pedestrian",
+}
+_INDICES: Final = {label.lower(): index for index, label in enumerate(LABELS)} | {
+    label.removeprefix(_PREFIX).lower(): index
+    for index, label in enumerate(LABELS)
+    if label.startswith(_PREFIX)
+}
+
+
+def read_score(label: Mapping[str, Any], where: str) -> float:
+    """Return the score of a label, from 0 to 1; 1 where it has none."""
+    score = label.get("score", 1.0)
+    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
+        raise FormatError(f"{where}: score: needs a number from 0 to 1, not {score!r:.60}")
+    return score
+
+
+def find_label(word: str) -> int | None:
+    """Return the index of a class's label (``car``, ``Emergency Vehicle``); None if unknown."""
+    key = word.strip().lower().replace(" ", "_").replace("-", "_")
+    return _INDICES.get(_OTHER_WORDS.get(key, key))
+
 
 FORMAT_VERSION: Final = 2
 HOST_LENGTH: Final = 16

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from recorder.archives.l5kit.dataset import FACE, NO_FACES, Rows
+from recorder.archives.l5kit.dataset import FACE, NO_FACES, Rows, read_score
 from recorder.common.errors import FormatError
 from recorder.perception.labels import LabelFile, text
 
@@ -79,11 +79,10 @@ def _faces(file: LabelFile) -> Iterator[tuple[int, str, Any]]:
         last = label["t_ns"]
         face = text(label, "track", where)
         light = face if "traffic_light" not in label else text(label, "traffic_light", where)
-        state, score = label.get("state"), label.get("score", 1.0)
+        state = label.get("state")
         if state not in STATES:
             raise FormatError(f"{where}: state: needs {', '.join(STATES)}, not {state!r:.60}")
-        if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
-            raise FormatError(f"{where}: score: needs a number from 0 to 1, not {score!r:.60}")
+        score = read_score(label, where)
         row = np.zeros(1, FACE)
         row["face_id"], row["traffic_light_id"] = face[:NAME_LENGTH], light[:NAME_LENGTH]
         status = np.zeros(len(STATES), np.float32)

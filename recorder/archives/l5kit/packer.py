@@ -14,7 +14,7 @@ from recorder.archives.context import PackingContext
 from recorder.archives.l5kit.dataset import DatasetReader, DatasetWriter
 from recorder.archives.l5kit.frames import choose_frames
 from recorder.archives.l5kit.session import SessionPacker, read_classes
-from recorder.archives.pose_source import ODOMETRY, POSES, require_poses
+from recorder.archives.shared_options import ODOMETRY, POSES, require_poses
 from recorder.common.errors import ArchiveError, RecorderError
 from recorder.config.options import Option, OptionTable
 from recorder.formats.zarr2 import require_numcodecs

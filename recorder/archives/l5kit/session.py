@@ -10,17 +10,16 @@ import numpy as np
 import recorder
 from recorder.archives.context import PackingContext
 from recorder.archives.l5kit.agents import NO_AGENTS, CuboidAgents
-from recorder.archives.l5kit.dataset import HOST_LENGTH, DatasetWriter
+from recorder.archives.l5kit.dataset import HOST_LENGTH, DatasetWriter, find_label
 from recorder.archives.l5kit.faces import NAME_LENGTH, TrafficLightFaces
 from recorder.archives.l5kit.frames import FrameTimes, choose_frames, note_ends
-from recorder.archives.l5kit.labels import find_label
-from recorder.archives.pose_source import choose_poses, note_poses
-from recorder.archives.sensor_files import lidar_optics
+from recorder.archives.shared_options import choose_poses, note_poses
 from recorder.common.errors import ConfigError, FormatError, SessionError
 from recorder.perception.frames import NS_PER_US, kind_of
 from recorder.perception.geometry import Floats
 from recorder.perception.labels import MANUAL, SIMULATED, LabelFile, box_files, cuboid_files
 from recorder.perception.poses import Cover, PoseSource, RollingTrajectory
+from recorder.perception.sensor_files import lidar_optics
 
 _CLASSES_LISTED = 10
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -11,17 +11,14 @@ from typing import Any, Final
 
 from recorder.archives.context import PackingContext
 from recorder.archives.mcap import foxglove_lidar, foxglove_radar
-from recorder.archives.mcap.can_frames import COVERED as CAN_COVERED
-from recorder.archives.mcap.can_frames import can_topics
-from recorder.archives.mcap.packets import packet_topic
+from recorder.archives.mcap.bus_messages import COVERED as CAN_COVERED
+from recorder.archives.mcap.bus_messages import can_topics, packet_topic
 from recorder.archives.mcap.samples import sample_entries, sample_feed
-from recorder.archives.mcap.scene import (
-    Poses,
-    box_sets,
+from recorder.archives.mcap.session_records import (
     find_rig_poses,
     first_ns,
-    label_sets,
-    locate_items,
+    label_feed,
+    packed_poses,
 )
 from recorder.archives.mcap.topics import Entry, Feed, Make, Product, Topic, WrittenFile
 from recorder.archives.mcap.worker_feeds import RadarPoints, worker_feed
@@ -30,8 +27,6 @@ from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.common.errors import FormatError
 from recorder.common.files import Buffer
 from recorder.formats.mcap import Schema
-from recorder.perception.can_bus import holds_can_frames
-from recorder.perception.datagrams import CHANNELS, holds_datagrams
 from recorder.perception.earth import declared_position
 from recorder.perception.foxglove import scene
 from recorder.perception.foxglove.channels import EncodeSamples, SampleChannel
@@ -41,10 +36,11 @@ from recorder.perception.foxglove.pictures import (
     raw_picture_channel,
     video_channel,
 )
-from recorder.perception.foxglove.schema import message_encoding
 from recorder.perception.foxglove.series import json_channels, position_channel, small_channels
 from recorder.perception.frames import image_channel, kind_of
-from recorder.perception.labels import Lines
+from recorder.perception.labels import Lines, cuboid_files
+from recorder.perception.poses import PoseSource
+from recorder.perception.stream_contents import CHANNELS, holds_can_frames, holds_datagrams
 from recorder.session.events import format_event
 from recorder.session.replay import playable_spec
 from recorder.session.stream import Stream
@@ -61,7 +57,7 @@ class FoxgloveProfile:
 
     name = "foxglove"
     header = ""
-    log = Topic(_LOG, scene.LOG, message_encoding(scene.LOG))
+    log = Topic(_LOG, scene.LOG)
 
     def feeds(self, context: PackingContext) -> list[Feed]:
         feeds = []
@@ -70,14 +66,15 @@ class FoxgloveProfile:
                 with context.locate_errors(stream.name):
                     feeds += self.stream_feeds(context, stream)
         feeds += _transform_feeds(context)
-        for name, sets in label_sets(context):
-            feeds.append(
-                _label_feed(context, f"/labels/{name}", scene.LABELS, scene.label_update, sets)
-            )
-        for name, sets in box_sets(context):
-            feeds.append(
-                _label_feed(context, f"/{name}/boxes", scene.BOXES, scene.box_annotations, sets)
-            )
+        with context.locate_errors("labels"):
+            cuboids = cuboid_files(context.session.path)
+            boxes = context.find_boxes(context.session.streams)
+        for file in cuboids:
+            topic = Topic(f"/labels/{file.name}", scene.LABELS)
+            feeds.append(label_feed(context, topic, file, _as_parts(scene.label_update)))
+        for camera, file in boxes.items():
+            topic = Topic(f"/{camera}/boxes", scene.BOXES)
+            feeds.append(label_feed(context, topic, file, _as_parts(scene.box_annotations)))
         return feeds
 
     def stream_feeds(self, context: PackingContext, stream: Stream) -> list[Feed]:
@@ -91,7 +88,7 @@ class FoxgloveProfile:
         return Entry(_LOG, t_ns, t_ns, 0, [payload])
 
     def json_topic(self, name: str, schema: Schema) -> Topic:
-        return Topic(name, schema, "json")
+        return Topic(name, schema)
 
     def json_parts(self, text: str) -> Sequence[Buffer]:
         return [text.encode()]
@@ -178,14 +175,8 @@ def _topic(
     channel: SampleChannel, metadata: Mapping[str, str] | None = None
 ) -> tuple[Topic, EncodeSamples]:
     schema = channel.schema
-    topic = Topic(
-        channel.topic,
-        schema,
-        message_encoding(schema),
-        compress=schema.name not in _COMPRESSED,
-        metadata=metadata or {},
-    )
-    return topic, channel.encode
+    compress = schema.name not in _COMPRESSED
+    return Topic(channel.topic, schema, compress, metadata or {}), channel.encode
 
 
 def _camera_topics(context: PackingContext, spec: StreamSpec) -> Topics:
@@ -205,7 +196,7 @@ def _calibration_feeds(context: PackingContext, stream: Stream, spec: StreamSpec
     if known is None:
         return []
     name, schema, encode = known
-    topic = _avoid_reserved_name(Topic(name, schema, message_encoding(schema)))
+    topic = _avoid_reserved_name(Topic(name, schema))
     t_ns = int(stream.times(0, 1)[0])
     return [
         Feed("", [topic], partial(_once, topic.name, t_ns, encode), f"{stream.name} calibration")
@@ -222,14 +213,14 @@ def _transform_feeds(context: PackingContext) -> list[Feed]:
     poses = find_rig_poses(context)
     if not places and poses is None:
         return []
-    topic = Topic(_TRANSFORMS, scene.TRANSFORMS, message_encoding(scene.TRANSFORMS))
+    topic = Topic(_TRANSFORMS, scene.TRANSFORMS)
     return [Feed("", [topic], partial(_transforms, context, places, poses), "poses")]
 
 
 def _transforms(
-    context: PackingContext, places: Sequence[scene.Place], poses: Poses | None
+    context: PackingContext, places: Sequence[scene.Place], poses: PoseSource | None
 ) -> Generator[Entry]:
-    blocks = iter(()) if poses is None else locate_items(context, "poses", poses.blocks())
+    blocks = iter(()) if poses is None else packed_poses(context, poses)
     first = next(blocks, None)
     number = 0
     if places:
@@ -242,19 +233,5 @@ def _transforms(
             number += 1
 
 
-def _label_feed(
-    context: PackingContext,
-    name: str,
-    schema: Schema,
-    encode: Callable[[int, Lines], bytes],
-    sets: Callable[[], Iterator[tuple[int, Lines]]],
-) -> Feed:
-    """Return the feed of a file's labels, a message for each time."""
-    topic, subject = Topic(name, schema, message_encoding(schema)), name.strip("/")
-
-    def entries() -> Generator[Entry]:
-        updates = ((t_ns, encode(t_ns, lines)) for t_ns, lines in sets())
-        for number, (t_ns, update) in enumerate(locate_items(context, subject, updates)):
-            yield Entry(name, t_ns, t_ns, number, [update])
-
-    return Feed("", [topic], entries, subject)
+def _as_parts(encode: Callable[[int, Lines], bytes]) -> Callable[[int, Lines], list[bytes]]:
+    return lambda t_ns, lines: [encode(t_ns, lines)]

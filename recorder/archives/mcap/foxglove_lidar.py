@@ -15,10 +15,14 @@ from recorder.archives.mcap.topics import Topic
 from recorder.bus.wire import Message
 from recorder.codecs.streams import StreamSpec
 from recorder.formats.mcap import Schema
-from recorder.perception.foxglove.channels import Encoded, EncodeSamples, times_ns
+from recorder.perception.foxglove.channels import (
+    Encoded,
+    EncodeSamples,
+    schema_of,
+    times_ns,
+)
 from recorder.perception.foxglove.clouds import POINT_CLOUD, cloud
 from recorder.perception.foxglove.pictures import raw_image
-from recorder.perception.foxglove.schema import message_encoding, schema_of
 from recorder.perception.lidar.points import RETURNS, SweepPoints
 from recorder.session.stream import Stream
 
@@ -45,8 +49,7 @@ def topics(
         FormatError: ``lidar.json`` is missing or wrong, or does not fit the sweeps.
     """
     wanted = context.options["lidar"]
-    order = context.options["points"]
-    sweeps = SweepPoints(spec, destaggered=order == "destaggered")
+    sweeps = SweepPoints(spec, destaggered=context.options["points"] == "destaggered")
     names = {channel.name for channel in spec.channels}
     images: dict[str, Image] = {}
     if wanted in ("ranges", "points_and_ranges"):
@@ -86,22 +89,18 @@ def topics(
         return [(t_ns, [json.dumps(values).encode()])]
 
     made: list[tuple[Topic, EncodeSamples]] = []
-    metadata = {"order": order}
+    order, raw = {"order": context.options["points"]}, schema_of(RawImage)
     if wanted in ("points", "points_and_ranges"):
-        made.append((_topic(spec, "points", POINT_CLOUD, metadata), encode_points))
+        made.append((Topic(f"/{spec.name}/points", POINT_CLOUD, metadata=order), encode_points))
     for name, image in images.items():
-        made.append((_topic(spec, name, schema_of(RawImage), metadata), encode_image(image)))
+        made.append((Topic(f"/{spec.name}/{name}", raw, metadata=order), encode_image(image)))
     if images and COLUMN_TIMES in names:
-        made.append((_topic(spec, "columns", _COLUMNS, {}), encode_columns))
+        made.append((Topic(f"/{spec.name}/columns", _COLUMNS), encode_columns))
     return made, used
 
 
 def _metres(range_mm: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     return range_mm.astype(np.float32) * np.float32(1e-3)
-
-
-def _topic(spec: StreamSpec, name: str, schema: Schema, metadata: dict[str, str]) -> Topic:
-    return Topic(f"/{spec.name}/{name}", schema, message_encoding(schema), metadata=metadata)
 
 
 def _json_time(t_ns: int) -> dict[str, int]:

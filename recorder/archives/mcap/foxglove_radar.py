@@ -12,19 +12,23 @@ from foxglove.messages import RawImage
 from recorder.archives.context import PackingContext
 from recorder.archives.mcap.topics import Topic
 from recorder.archives.mcap.worker_feeds import RadarPoints
-from recorder.archives.sensor_files import radar_geometry
 from recorder.bus.wire import Message
 from recorder.codecs.streams import StreamSpec
 from recorder.formats.mcap import Schema
-from recorder.perception.foxglove.channels import Encoded, EncodeSamples, times_ns
+from recorder.perception.foxglove.channels import (
+    Encoded,
+    EncodeSamples,
+    Parts,
+    schema_of,
+    times_ns,
+)
 from recorder.perception.foxglove.clouds import POINT_CLOUD, cloud
-from recorder.perception.foxglove.payload import Parts
 from recorder.perception.foxglove.pictures import raw_image
 from recorder.perception.foxglove.radar import LEAST_DB, STEP_DB, map_image
-from recorder.perception.foxglove.schema import message_encoding, schema_of
 from recorder.perception.radar.frames import speed_facts
 from recorder.perception.radar.maps import RadarMaps
 from recorder.perception.radar.spectra import Complex64, Float32
+from recorder.perception.sensor_files import radar_geometry
 from recorder.session.stream import Stream
 
 _IQ: Final = "iq"
@@ -106,5 +110,4 @@ def _make_topic(
         t_ns = times_ns(message, offset_ns)[-1]
         return [(t_ns, make(message, t_ns))]
 
-    topic = Topic(f"/{spec.name}/{name}", schema, message_encoding(schema), metadata=metadata)
-    return topic, encode
+    return Topic(f"/{spec.name}/{name}", schema, metadata=metadata), encode

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import recorder
 from recorder.archives.base import PackedFiles, Packer
-from recorder.archives.context import PackingContext
+from recorder.archives.context import PackingContext, sample_ticks
 from recorder.archives.mcap.session_records import (
     attach_files,
     event_feed,
@@ -34,20 +34,17 @@ from recorder.archives.mcap.topics import (
     load_profile,
 )
 from recorder.archives.sample_workers import tune_for_packing
-from recorder.archives.sensor_files import RADAR_OPTIONS
+from recorder.archives.shared_options import RADAR_OPTIONS
 from recorder.common.errors import ArchiveError, SessionError
 from recorder.common.files import PosixDisk
 from recorder.config.options import Option, OptionTable
 from recorder.formats.mcap.writer import McapWriter
 from recorder.perception.camera.camera_pictures import JPEG_QUALITY
 from recorder.session.journal.journal import CommitTimes
-from recorder.session.playback import is_small
-from recorder.session.stream import Stream
 
 LIDAR = ("points", "points_and_ranges", "ranges", "none")
 POINTS = ("destaggered", "staggered")
 RAW_PICTURES = ("values", "jpeg")
-_SMALL_TICKS = 1 / 256
 _LATEST_NS = 1 << 63  # readers of other languages have signed times
 
 
@@ -78,7 +75,7 @@ class McapPacker(Packer):
         return checked
 
     def ticks(self, context: PackingContext) -> float:
-        return sum(_ticks(stream) for stream in context.streams if stream.has_times)
+        return sum(len(s) * sample_ticks(s) for s in context.streams if s.has_times)
 
     def pack(self, context: PackingContext) -> PackedFiles:
         tune_for_packing()
@@ -86,11 +83,6 @@ class McapPacker(Packer):
 
 
 PACKER = McapPacker()
-
-
-def _ticks(stream: Stream) -> float:
-    """Return the amount of work of a stream."""
-    return len(stream) * (_SMALL_TICKS if is_small(stream) else 1.0)
 
 
 class _SessionPacker:
@@ -139,7 +131,7 @@ class _SessionPacker:
         passes = Counter(feed.stream for feed in feeds)
         for stream in self._context.streams:
             if stream.has_times and not passes[stream.name]:
-                self._context.advance(_ticks(stream))
+                self._context.advance(len(stream) * sample_ticks(stream))
         with contextlib.ExitStack() as stack:
             merged = heapq.merge(
                 *(
@@ -158,7 +150,7 @@ class _SessionPacker:
         """
         context, name = self._context, feed.name or feed.stream
         stream = context.session.streams.get(feed.stream)
-        ticks = 0.0 if stream is None else _ticks(stream) / passes
+        ticks = 0.0 if stream is None else len(stream) * sample_ticks(stream) / passes
         begin_ns, span_ns = 0, 1
         if stream is not None and len(stream):
             begin_ns, end_ns = (int(stream.times(k, k + 1)[0]) for k in (0, len(stream) - 1))
@@ -201,6 +193,10 @@ def _declare(writer: McapWriter, topics: Sequence[Topic]) -> dict[str, int]:
             raise ArchiveError(f"{topic.name}: two feeds have this topic")
         schema = writer.schema(topic.schema.name, topic.schema.encoding, topic.schema.data)
         channels[topic.name] = writer.channel(
-            topic.name, schema, topic.encoding, topic.metadata, compress=topic.compress
+            topic.name,
+            schema,
+            topic.schema.message_encoding,
+            topic.metadata,
+            compress=topic.compress,
         )
     return channels

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from recorder.archives.context import PackingContext
-from recorder.archives.mcap.can_frames import can_topics
-from recorder.archives.mcap.packets import packet_topic
+from recorder.archives.mcap.bus_messages import can_topics, packet_topic
 from recorder.archives.mcap.ros2_cameras import camera_feed
 from recorder.archives.mcap.ros2_clouds import lidar_feed, radar_feed
 from recorder.archives.mcap.ros2_names import Names, ros_topic
@@ -31,7 +30,7 @@ from recorder.archives.mcap.ros2_scene import (
     static_feed,
 )
 from recorder.archives.mcap.samples import sample_feed
-from recorder.archives.mcap.scene import find_rig_poses
+from recorder.archives.mcap.session_records import find_rig_poses
 from recorder.archives.mcap.topics import Entry, Feed, Topic, WrittenFile
 from recorder.common.errors import FormatError
 from recorder.common.files import Buffer, PosixDisk
@@ -39,10 +38,9 @@ from recorder.formats.mcap import Schema
 from recorder.formats.ros2.bag import BagTopic, bag_metadata
 from recorder.formats.ros2.codec import encode_message
 from recorder.formats.ros2.definitions import STRING
-from recorder.perception.can_bus import holds_can_frames
-from recorder.perception.datagrams import holds_datagrams
 from recorder.perception.earth import position_channel
 from recorder.perception.frames import image_channel, kind_of
+from recorder.perception.stream_contents import holds_can_frames, holds_datagrams
 from recorder.session.replay import playable_spec
 from recorder.session.stream import Stream
 

@@ -20,7 +20,6 @@ from recorder.archives.mcap.ros2_samples import (
 from recorder.archives.mcap.topics import Feed, Product, Topic
 from recorder.archives.mcap.worker_feeds import RadarPoints, worker_feed
 from recorder.archives.sample_workers import LIDAR_GROUP, RADAR_GROUP
-from recorder.archives.sensor_files import radar_geometry, read_text
 from recorder.codecs.streams import StreamSpec
 from recorder.formats.ros2.codec import encode_message
 from recorder.formats.ros2.definitions import IMAGE, INT16_ARRAY, POINT_CLOUD, STRING
@@ -35,6 +34,7 @@ from recorder.perception.foxglove.radar import LEAST_DB, STEP_DB
 from recorder.perception.lidar.points import SweepPoints
 from recorder.perception.radar.maps import RadarMaps, in_db_steps
 from recorder.perception.radar.spectra import Float32
+from recorder.perception.sensor_files import radar_geometry, read_text
 from recorder.session.stream import Stream
 
 LIDAR_POINT: Final = np.dtype(

@@ -46,7 +46,7 @@ def ros_topic(
     """
     schema = Schema(type_name, ENCODING, definition(type_name))
     metadata = {"offered_qos_profiles": qos(depth, latched=latched)}
-    return Topic(name, schema, "cdr", compress, metadata)
+    return Topic(name, schema, compress, metadata)
 
 
 def tokens(names: Iterable[str], taken: Sequence[str] = ()) -> dict[str, str]:

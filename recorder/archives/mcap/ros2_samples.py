@@ -13,6 +13,7 @@ from recorder.archives.context import PackingContext
 from recorder.archives.mcap.ros2_names import Names, ros_topic
 from recorder.archives.mcap.samples import sample_feed
 from recorder.archives.mcap.topics import Entry, Feed, Topic
+from recorder.archives.sample_workers import read_ahead
 from recorder.bus.wire import Message
 from recorder.codecs.streams import StreamSpec
 from recorder.common.files import Buffer
@@ -24,7 +25,6 @@ from recorder.perception.foxglove.channels import EncodeSamples
 from recorder.perception.foxglove.series import json_channels, small_channels
 from recorder.perception.geometry import quaternion_of_rotation
 from recorder.perception.poses import imu_rotations
-from recorder.perception.read_ahead import ReadAhead
 from recorder.session.stream import Batch, Stream
 
 Parts = Sequence[Buffer]
@@ -57,10 +57,10 @@ def large_feed(
     """
 
     def entries() -> Generator[Entry]:
-        with ReadAhead(make, len(stream)) as samples:
+        with read_ahead(make, len(stream)) as samples:
             for index, t_ns, seq in _numbers(context, stream):
                 with context.locate_errors(stream.name, index):
-                    made = samples.take(index)
+                    made = next(samples).result()
                 for topic, parts in made:
                     yield Entry(topic, t_ns, None, seq, parts)
 

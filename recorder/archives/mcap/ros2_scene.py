@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, Final
 
 from recorder.archives.context import PackingContext
 from recorder.archives.mcap.ros2_names import MAP, ODOM, RIG, Names, ros_text, ros_topic, tokens
-from recorder.archives.mcap.scene import Poses, first_ns, label_sets, locate_items
+from recorder.archives.mcap.session_records import first_ns, label_feed, packed_poses
 from recorder.archives.mcap.topics import Entry, Feed
 from recorder.formats.ros2.codec import encode_message
 from recorder.formats.ros2.definitions import LOG as LOG_TYPE
@@ -21,8 +21,16 @@ from recorder.formats.ros2.messages import (
     TransformStamped,
 )
 from recorder.perception.geometry import Floats, quaternion_of_rotation
-from recorder.perception.labels import BOXES, Lines, box_files, number_rows, texts
-from recorder.perception.poses import EarthPoses
+from recorder.perception.labels import (
+    BOXES,
+    LabelFile,
+    Lines,
+    box_files,
+    cuboid_files,
+    number_rows,
+    texts,
+)
+from recorder.perception.poses import EarthPoses, PoseSource
 from recorder.session.events import format_event
 
 LOG: Final = ros_topic("/rosout", LOG_TYPE, depth=1000, latched=True)
@@ -37,9 +45,9 @@ _COLORS: Final = {
 _OTHER: Final = (0.7, 0.7, 0.7, 0.3)
 
 
-def choose_world(poses: Poses | None) -> str:
+def choose_world(poses: PoseSource | None) -> str:
     """Return the frame of the world: ``map`` for poses on Earth, else ``odom``, which may drift."""
-    return MAP if poses is not None and isinstance(poses.source, EarthPoses) else ODOM
+    return MAP if isinstance(poses, EarthPoses) else ODOM
 
 
 def static_feed(context: PackingContext, names: Names) -> Feed | None:
@@ -65,16 +73,16 @@ def static_feed(context: PackingContext, names: Names) -> Feed | None:
     return Feed("", [topic], entries, "calibration")
 
 
-def pose_feed(context: PackingContext, poses: Poses, names: Names) -> Feed:
+def pose_feed(context: PackingContext, poses: PoseSource, names: Names) -> Feed:
     """Return the feed of ``/tf``: every pose of the rig in the world."""
     topic = ros_topic("/tf", TRANSFORMS, depth=100)
-    about = poses.source.describe()
+    about = poses.describe()
     if not about["measured"]:
         context.notes.add(str(about.get("note") or about["source"]), "poses")
 
     def entries() -> Generator[Entry]:
         number = 0
-        for times_ns, matrices in locate_items(context, "poses", poses.blocks()):
+        for times_ns, matrices in packed_poses(context, poses):
             quaternions = quaternion_of_rotation(matrices[:, :3, :3]).tolist()
             rows = zip(times_ns.tolist(), matrices[:, :3, 3].tolist(), quaternions, strict=True)
             for t_ns, place, turn in rows:
@@ -93,32 +101,25 @@ def _transform(header: Header, child: str, matrix: Floats) -> TransformStamped:
 
 def label_feeds(context: PackingContext, names: Names) -> list[Feed]:
     """Return the feeds of ``/labels/NAME``: boxes in space; note boxes in pictures, left out."""
-    sets = label_sets(context)
     with context.locate_errors("labels"):
+        files = cuboid_files(context.session.path)
         pictures = box_files(context.session.path)
     for camera in pictures:
         context.notes.add(
             "boxes in pictures have no message of ROS 2: left out", f"{BOXES}/{camera}"
         )
-    parts = tokens(name for name, _ in sets)
-    return [_label_feed(context, f"/labels/{parts[name]}", start, names) for name, start in sets]
+    parts = tokens(file.name for file in files)
+    return [_label_feed(context, f"/labels/{parts[file.name]}", file, names) for file in files]
 
 
-def _label_feed(
-    context: PackingContext,
-    name: str,
-    start: Callable[[], Iterator[tuple[int, Lines]]],
-    names: Names,
-) -> Feed:
-    topic, subject = ros_topic(name, MARKERS), name.strip("/")
-
-    def entries() -> Generator[Entry]:
-        ids: dict[str, int] = {}
-        made = ((t_ns, markers(t_ns, lines, ids, names)) for t_ns, lines in start())
-        for number, (t_ns, found) in enumerate(locate_items(context, subject, made)):
-            yield Entry(name, t_ns, t_ns, number, encode_message(MARKERS, found))
-
-    return Feed("", [topic], entries, subject)
+def _label_feed(context: PackingContext, name: str, file: LabelFile, names: Names) -> Feed:
+    ids: dict[str, int] = {}
+    return label_feed(
+        context,
+        ros_topic(name, MARKERS),
+        file,
+        lambda t_ns, lines: encode_message(MARKERS, markers(t_ns, lines, ids, names)),
+    )
 
 
 def markers(t_ns: int, lines: Lines, ids: dict[str, int], names: Names) -> tuple[Marker, ...]:

@@ -9,10 +9,10 @@ import numpy as np
 
 from recorder.archives.context import PackingContext
 from recorder.archives.mcap.topics import Entry, Feed, Topic
+from recorder.archives.sample_workers import read_ahead
 from recorder.bus.wire import Message
 from recorder.codecs.streams import StreamSpec
 from recorder.common.files import Buffer
-from recorder.perception.read_ahead import ReadAhead
 from recorder.session.playback import is_small
 from recorder.session.replay import messages, sample_message
 from recorder.session.stream import Stream
@@ -90,8 +90,8 @@ def _ahead(
     def make(index: int) -> list[Entry]:
         return sample_entries(stream, index, spec, topics)
 
-    with ReadAhead(make, len(stream)) as samples:
-        for index in range(len(stream)):
+    with read_ahead(make, len(stream)) as samples:
+        for index, sample in enumerate(samples):
             with context.locate_errors(stream.name, index):
-                entries = samples.take(index)
+                entries = sample.result()
             yield from entries

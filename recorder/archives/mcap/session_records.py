@@ -1,25 +1,29 @@
-"""Attachments, metadata records and events of a session in an MCAP file."""
+"""Attachments, metadata records, events, poses and labels of a session in an MCAP file."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import platform
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 import recorder
 from recorder.archives.context import PackingContext
 from recorder.archives.mcap.topics import EVENTS, LOSSES, MARKS, Entry, Feed, Profile, Topic
 from recorder.common.errors import FormatError
+from recorder.common.files import Buffer
 from recorder.config.yaml_lines import shareable_text
 from recorder.formats.mcap import Schema
 from recorder.formats.mcap.writer import McapWriter
 from recorder.perception.calibration import Calibration
+from recorder.perception.labels import LabelFile, Lines
+from recorder.perception.poses import Block, Identity, PoseSource, find_poses
 from recorder.session.event_clips import KeptEvent
 from recorder.session.playback import recorded_spec
 from recorder.session.vrs.records import TIME_DOMAIN, as_json, as_text, map_drivers
@@ -209,6 +213,44 @@ def kept_event_feed(profile: Profile, context: PackingContext, events: Sequence[
             yield Entry(EVENTS, t_ns, t_ns, number, profile.json_parts(text))
 
     return Feed("", [topic], entries, "kept events")
+
+
+def find_rig_poses(context: PackingContext) -> PoseSource | None:
+    """Return the poses of the rig; None if they are not known."""
+    with context.locate_errors("poses"):
+        source = find_poses(context.session.whole, context.calibration)
+    return None if isinstance(source, Identity) else source
+
+
+def packed_poses(context: PackingContext, source: PoseSource) -> Iterator[Block]:
+    """Yield the poses of the packed part."""
+    for t_ns, poses in context.locate_items("poses", source.blocks()):
+        inside = np.fromiter(map(context.contains, t_ns.tolist()), np.bool_, len(t_ns))
+        if inside.any():
+            yield t_ns[inside], poses[inside]
+
+
+def label_feed(
+    context: PackingContext,
+    topic: Topic,
+    file: LabelFile,
+    encode: Callable[[int, Lines], Sequence[Buffer]],
+) -> Feed:
+    """Return the feed of a file's labels in the packed part, a message for each time."""
+    subject = topic.name.strip("/")
+
+    def entries() -> Generator[Entry]:
+        made = ((t, encode(t, lines)) for t, lines in file.by_time() if context.contains(t))
+        for number, (t_ns, parts) in enumerate(context.locate_items(subject, made)):
+            yield Entry(topic.name, t_ns, t_ns, number, parts)
+
+    return Feed("", [topic], entries, subject)
+
+
+def first_ns(context: PackingContext) -> int:
+    """Return the log time of constant data: the first stamp of the packed samples."""
+    first = context.session.first_ns
+    return max(0, (context.session.start_ns if first is None else first) or 0)
 
 
 def _packed_ns(context: PackingContext) -> tuple[int, int | None]:

@@ -27,14 +27,12 @@ class Topic:
     Attributes:
         name: name, such as ``/camera/image``.
         schema: schema of the messages.
-        encoding: encoding of the messages: ``protobuf``, ``json``, ``cdr``.
         compress: False for JPEG and other data that do not compress.
         metadata: metadata of the channel, such as ``offered_qos_profiles`` of ROS 2.
     """
 
     name: str
     schema: Schema
-    encoding: str
     compress: bool = True
     metadata: Mapping[str, str] = field(default_factory=dict)
 

@@ -18,7 +18,7 @@ import numpy as np
 from recorder.archives.context import PackingContext
 from recorder.archives.mcap.topics import Entry, Feed, Make, Product, Topic, load_profile
 from recorder.archives.sample_workers import SampleEncoder, WorkerContext
-from recorder.archives.sensor_files import radar_frames
+from recorder.archives.shared_options import radar_frames
 from recorder.perception.calibration import Calibration
 from recorder.perception.radar.detections import detection_points
 from recorder.perception.radar.frames import step_remarks

@@ -33,9 +33,15 @@ from recorder.archives.ncore.mapping.sensors import (
     is_generic,
     pack_generic,
 )
-from recorder.archives.pose_source import ODOMETRY, POSES, choose_poses, note_poses, require_poses
 from recorder.archives.sample_workers import tune_for_packing
-from recorder.archives.sensor_files import RADAR_OPTIONS
+from recorder.archives.shared_options import (
+    ODOMETRY,
+    POSES,
+    RADAR_OPTIONS,
+    choose_poses,
+    note_poses,
+    require_poses,
+)
 from recorder.common.errors import FormatError, SessionError
 from recorder.config.options import Option, OptionTable
 from recorder.formats.zarr2 import require_numcodecs

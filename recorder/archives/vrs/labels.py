@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from recorder.archives.context import PackingContext
 from recorder.archives.vrs.metadata_records import clock_offset_ns
@@ -21,7 +21,7 @@ from recorder.formats.vrs import (
 )
 from recorder.formats.vrs.layout import float64, int64
 from recorder.perception.geometry import quaternion_of_rotation
-from recorder.perception.labels import BOXES, CUBOIDS, LabelFile, box_files, cuboid_files
+from recorder.perception.labels import BOXES, CUBOIDS, LabelFile, cuboid_files
 from recorder.perception.poses import PoseSource, find_poses
 from recorder.session.vrs.files import STREAM_TAG
 
@@ -42,26 +42,6 @@ class LabelData(DataLayout):
 
     t_mono_ns = Value(int64, "t_mono_ns", unit="ns")
     labels = String("labels", description="a list of labels, JSON")
-
-
-class Extra(Protocol):
-    """Stream in addition to the recorded streams.
-
-    Attributes:
-        count: number of records so far.
-    """
-
-    count: int
-
-    @property
-    def name(self) -> str:
-        """Name of the stream."""
-
-    def spec(self, session: str) -> StreamSpec:
-        """Return the stream's declaration."""
-
-    def records(self) -> Iterator[Record]:
-        """Yield the records in order of time; count them in `count`."""
 
 
 @dataclass
@@ -121,6 +101,10 @@ class Labels:
                 yield t_ns, LabelData(t_mono_ns=t_ns - offset_ns, labels=labels).encode()
 
 
+Extra = Poses | Labels
+"""A stream besides the sensors', with the number of its records so far."""
+
+
 def find_extras(context: PackingContext) -> list[Extra]:
     """Return the streams of a session's poses and of its label files."""
     extras: list[Extra] = []
@@ -129,14 +113,8 @@ def find_extras(context: PackingContext) -> list[Extra]:
         extras.append(Poses(context, source))
     path = context.session.path
     extras += [Labels(context, CUBOIDS, file) for file in cuboid_files(path)]
-    for camera, file in box_files(path).items():
-        if camera in context.session.streams:
-            extras.append(Labels(context, BOXES, file))
-        else:
-            context.notes.add(
-                "labels of a camera that is not packed: left out", f"{BOXES}/{camera}"
-            )
-    return extras
+    boxes = context.find_boxes(context.session.streams).values()
+    return extras + [Labels(context, BOXES, file) for file in boxes]
 
 
 def _spec(

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import recorder
 from recorder.archives.base import PackedFiles, Packer
-from recorder.archives.context import PackingContext
+from recorder.archives.context import PackingContext, sample_ticks
 from recorder.archives.vrs.labels import Extra, find_extras
 from recorder.archives.vrs.metadata_records import (
     MetadataFile,
@@ -42,8 +42,6 @@ from recorder.formats.vrs.headers import creation_id
 from recorder.formats.vrs.streams import StreamTags
 from recorder.formats.vrs.writer import choose_id
 from recorder.session.layout import VRS
-from recorder.session.playback import is_small
-from recorder.session.stream import Stream
 from recorder.session.vrs.records import (
     DATA,
     as_json,
@@ -54,7 +52,6 @@ from recorder.session.vrs.records import (
     mask_tags,
 )
 
-_SMALL_TICKS = 1 / 256
 _KINDS = {"none": Compression.NONE, "lz4": Compression.LZ4, "zstd": Compression.ZSTD}
 _BEFORE, _DATA, _AFTER = range(3)
 
@@ -71,17 +68,13 @@ class VrsPacker(Packer):
     }
 
     def ticks(self, context: PackingContext) -> float:
-        return sum(len(s) * _ticks(s) for s in context.streams if s.has_times)
+        return sum(len(s) * sample_ticks(s) for s in context.streams if s.has_times)
 
     def pack(self, context: PackingContext) -> PackedFiles:
         return _SessionPacker(context).pack()
 
 
 PACKER = VrsPacker()
-
-
-def _ticks(stream: Stream) -> float:
-    return _SMALL_TICKS if is_small(stream) else 1.0
 
 
 class _SessionPacker:
@@ -213,7 +206,7 @@ class _SessionPacker:
         """Write all records in order of time; return their number."""
         context, disk = self._context, PosixDisk()
         ids = {name: stream for stream, name in self._names.items()}
-        ticks = {ids[n]: _ticks(context.session.streams[n]) for n in self._samples}
+        ticks = {ids[n]: sample_ticks(context.session.streams[n]) for n in self._samples}
         feeds = [self._metadata_feed(metadata)]
         feeds += [_data_feed(samples, ids[name]) for name, samples in self._samples.items()]
         feeds += [self._extra_feed(extra, stream) for stream, extra in self._extras.items()]
@@ -239,12 +232,7 @@ class _SessionPacker:
 
     def _extra_feed(self, extra: Extra, stream: StreamId) -> Iterator[Entry]:
         kind, version = DATA
-        records = extra.records()
-        while True:
-            with self._context.locate_errors(extra.name):
-                record = next(records, None)
-            if record is None:
-                return
+        for record in self._context.locate_items(extra.name, extra.records()):
             yield record[0] / 1e9, stream, _DATA, kind, version, extra.count - 1, [record[1]]
 
     def _creation_id(self, tags: Mapping[str, str]) -> int:
@@ -268,12 +256,7 @@ class _SessionPacker:
             yield from sorted(group, key=itemgetter(1, 2))
 
     def _metadata_entries(self, metadata: MetadataRecords) -> Iterator[Entry]:
-        records = metadata.records()
-        while True:
-            with self._context.locate_errors(VRS):
-                record = next(records, None)
-            if record is None:
-                return
+        for record in self._context.locate_items(VRS, metadata.records()):
             if not self._is_packed(record):
                 continue
             stamp, stream = record.timestamp_s, record.stream

@@ -30,6 +30,11 @@ class Schema:
     encoding: str
     data: bytes
 
+    @property
+    def message_encoding(self) -> str:
+        """Encoding of the messages that we write with the schema."""
+        return {"jsonschema": "json", "ros2msg": "cdr"}.get(self.encoding, self.encoding)
+
 
 def layout(encoding: str, data: bytes) -> Any:
     """Return the part of a schema that decides how messages are decoded.

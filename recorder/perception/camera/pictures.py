@@ -39,7 +39,7 @@ def screen_jpeg(
     """Return a recorded picture as a JPEG for a screen.
 
     Args:
-        channel: the picture's channel, one for which `has_pictures` holds.
+        channel: the picture's channel, a picture (`ChannelSpec.picture`).
         picture: the encoded sample.
         width: of the screen in pixels; 0: any.  Of the sizes 1/1, 1/2, 1/4 and 1/8, the picture
             gets the one whose width has the smallest ratio to it; it is never enlarged.
@@ -56,11 +56,6 @@ def screen_jpeg(
     if channel.pixels is not None or CHANNEL_FORMATS[channel.format].keyed:
         return _encode_other(channel, picture, factor, where, settings or {})
     return _reduce_jpeg(channel, picture, factor, where)
-
-
-def has_pictures(channel: ChannelSpec) -> bool:
-    """Return whether `screen_jpeg` can show a channel."""
-    return channel.picture
 
 
 def _choose_reduction(full: int, wanted: int) -> int:

@@ -1,6 +1,5 @@
 """Messages for Foxglove: schemas, topics and encodings of streams, frames, labels and events.
 
-`streams` has the topics of a stream; the live view and archives send the same messages.  The
-modules need the package ``foxglove``, which comes with the extras ``live`` and ``archives``: import
-them late where the package may be missing.
+The live view and archives send the same messages.  The modules need the package ``foxglove``, which
+comes with the extras ``live`` and ``archives``: import them late where the package may be missing.
 """

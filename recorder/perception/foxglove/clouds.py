@@ -17,10 +17,16 @@ from foxglove.messages import (
 
 from recorder.bus.wire import Message
 from recorder.codecs.streams import StreamSpec
-from recorder.perception.encoded import DecodedSamples
-from recorder.perception.foxglove.channels import Encoded, SampleChannel, stamp, times_ns
-from recorder.perception.foxglove.payload import Parts, with_bytes
-from recorder.perception.foxglove.schema import schema_of
+from recorder.perception.encoded import EncodedSamples
+from recorder.perception.foxglove.channels import (
+    Encoded,
+    Parts,
+    SampleChannel,
+    schema_of,
+    stamp,
+    times_ns,
+    with_bytes,
+)
 from recorder.perception.lidar.points import SweepPoints
 
 MOST_HZ: Final = 10.0
@@ -63,11 +69,13 @@ def lidar_channel(spec: StreamSpec) -> SampleChannel:
         FormatError: ``lidar.json`` is missing or wrong, or does not fit the sweeps.
     """
     sweeps = SweepPoints(spec)
-    decoded = DecodedSamples(spec, sweeps.channels)
+    samples = EncodedSamples(spec)
 
     def encode(message: Message, offset_ns: int) -> Encoded:
+        samples.check(message)
         t_ns = times_ns(message, offset_ns)[-1]
-        start_ns, points = sweeps.points(decoded.of(message), t_ns)
+        sweep = {name: samples.decoded(message, name) for name in sweeps.channels}
+        start_ns, points = sweeps.points(sweep, t_ns)
         return [(t_ns, cloud(start_ns, spec.name, points))]
 
     topic = f"/{spec.name}/points"

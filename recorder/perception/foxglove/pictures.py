@@ -14,9 +14,16 @@ from recorder.codecs.streams import StreamSpec
 from recorder.perception.calibration import SensorCalibration
 from recorder.perception.camera.pictures import screen_jpeg
 from recorder.perception.encoded import EncodedSamples
-from recorder.perception.foxglove.channels import Encoded, SampleChannel, stamp, times_ns
-from recorder.perception.foxglove.payload import Parts, with_bytes
-from recorder.perception.foxglove.schema import Schema, schema_of
+from recorder.perception.foxglove.channels import (
+    Encoded,
+    Parts,
+    SampleChannel,
+    Schema,
+    schema_of,
+    stamp,
+    times_ns,
+    with_bytes,
+)
 from recorder.perception.frames import image_channel
 
 _RAW_HZ: Final = 10.0

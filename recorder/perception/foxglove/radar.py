@@ -11,11 +11,9 @@ from foxglove.messages import PointCloud, RawImage
 from recorder.bus.wire import Message
 from recorder.codecs.streams import StreamSpec
 from recorder.perception.encoded import EncodedSamples
-from recorder.perception.foxglove.channels import Encoded, SampleChannel, times_ns
+from recorder.perception.foxglove.channels import Encoded, Parts, SampleChannel, schema_of, times_ns
 from recorder.perception.foxglove.clouds import MOST_HZ, cloud
-from recorder.perception.foxglove.payload import Parts
 from recorder.perception.foxglove.pictures import raw_image
-from recorder.perception.foxglove.schema import schema_of
 from recorder.perception.radar.detections import detection_points
 from recorder.perception.radar.geometry import RadarGeometry
 from recorder.perception.radar.maps import RadarMaps, in_db_steps

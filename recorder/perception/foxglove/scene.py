@@ -34,8 +34,7 @@ from foxglove.messages import (
 )
 
 from recorder.perception.calibration import Calibration
-from recorder.perception.foxglove.channels import stamp
-from recorder.perception.foxglove.schema import schema_of
+from recorder.perception.foxglove.channels import schema_of, stamp
 from recorder.perception.geometry import Floats, quaternion_of_rotation
 from recorder.perception.labels import Lines, number_rows, texts
 

@@ -14,8 +14,14 @@ from recorder.codecs import Framing
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.perception.earth import is_position
 from recorder.perception.encoded import EncodedSamples
-from recorder.perception.foxglove.channels import Encoded, SampleChannel, stamp, times_ns
-from recorder.perception.foxglove.schema import Schema, schema_of
+from recorder.perception.foxglove.channels import (
+    Encoded,
+    SampleChannel,
+    Schema,
+    schema_of,
+    stamp,
+    times_ns,
+)
 
 _SMALL_BYTES: Final = 1024  # a channel's sample
 _ENU_OF_NED: Final = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -1.0]])

@@ -275,6 +275,23 @@ def pixel_shifts(text: str, optics: OusterOptics, where: str) -> npt.NDArray[np.
     return np.array(shifts, np.intp)
 
 
+def sweep_optics(
+    text: str, where: str, shape: tuple[int, ...]
+) -> tuple[OusterOptics, npt.NDArray[np.intp]]:
+    """Parse the optics of sweeps of a shape, and their pixel shifts, int [beams].
+
+    Raises:
+        FormatError: the metadata cannot be used, or the shape is another one.
+    """
+    optics = OusterOptics.of_metadata(text, where)
+    if shape != (optics.beams, optics.columns):
+        raise FormatError(
+            f"{where}: has {optics.beams} beams and {optics.columns} columns, the channel rng "
+            f"has {list(shape)}"
+        )
+    return optics, pixel_shifts(text, optics, where)
+
+
 def _add_own_rays(
     rays: Rays, number: int, at: npt.NDArray[np.intp], points: npt.NDArray[np.float32]
 ) -> Rays:

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from recorder.common.errors import UsageError, need_extra
-from recorder.perception.frames import mean_period_ns, sweep_times
+from recorder.perception.frames import SweepTimes
 from recorder.perception.geometry import Floats, apply, invert
 from recorder.perception.lidar.lidar import OusterOptics
 from recorder.perception.poses import Block
+from recorder.perception.sensor_files import SweepClock
 from recorder.session.reader import lidar_range_mm
 from recorder.session.stream import Stream
 
@@ -60,12 +61,12 @@ class LidarOdometry:
     def blocks(self) -> Iterator[Block]:
         require_odometry()
         odometry = self._create_odometry()
-        period_ns = mean_period_ns(self._stream, self._optics.frequency_hz)
+        clock = SweepClock(self._stream, self._optics)
         to_lidar = invert(self._mounting)
         times, poses = array("q"), []
         for index in range(len(self._stream)):
             end_ns = int(self._stream.times(index, index + 1)[0])
-            points, share = self._select_points(index, end_ns, period_ns)
+            points, share = self._select_points(index, end_ns, clock.times(index))
             odometry.register_frame(points, share)
             if times and end_ns <= times[-1]:
                 continue
@@ -74,17 +75,13 @@ class LidarOdometry:
             self._advance(1)
         yield np.array(times, np.int64), np.stack(poses)
 
-    def _select_points(self, index: int, end_ns: int, period_ns: int) -> tuple[Floats, Floats]:
+    def _select_points(self, index: int, end_ns: int, sweep: SweepTimes) -> tuple[Floats, Floats]:
         """Return points f8 [n, 3] of the first return, and their times as shares of a sweep.
 
         A share is between 0 and 1.
         """
         ranges = lidar_range_mm(self._stream, index)
         rays = self._optics.rays([ranges], [np.zeros(ranges.shape, np.uint8)])
-        t_col = None
-        if "t_col" in self._stream.meta:
-            t_col = self._stream.sample(index, ["t_col"])["t_col"]
-        sweep = sweep_times(t_col, self._optics.columns, end_ns, period_ns)
         distance = rays.distance_m[0]
         hit = (distance > _NEAREST_M) & (distance < _FARTHEST_M)
         points = rays.direction.astype(np.float64) * distance[:, None]

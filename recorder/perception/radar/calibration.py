@@ -18,11 +18,10 @@ import numpy.typing as npt
 
 from recorder.common.errors import RecorderError
 from recorder.perception.radar.array import AntennaArray
-from recorder.perception.radar.cfar import RANGE, log_power, vertex
 from recorder.perception.radar.frames import find_step
 from recorder.perception.radar.geometry import Floats, PhaseCalibration, RadarGeometry
 from recorder.perception.radar.radar import RadarProcessor
-from recorder.perception.radar.spectra import Complex64, mean_power
+from recorder.perception.radar.spectra import RANGE, Complex64, log_power, mean_power, vertex
 
 Samples = npt.NDArray[np.int16]
 Complex128 = npt.NDArray[np.complex128]

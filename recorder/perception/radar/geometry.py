@@ -105,10 +105,10 @@ class RadarGeometry:
         Args:
             text: JSON.
             where: path of the file, for messages.
-            raw_shape: shape of the channel ``iq``, used where the file has none.
+            raw_shape: shape of the channel ``iq``, which the file's must equal, if it has one.
 
         Raises:
-            FormatError: a value is missing or invalid; the message names file and key.
+            FormatError: a value is missing or invalid, or the file does not fit the samples.
         """
         try:
             values = json.loads(text)
@@ -144,6 +144,10 @@ class RadarGeometry:
             calibration = None
             if antennas.get("calibration"):
                 calibration = PhaseCalibration.of_mapping(antennas["calibration"], raw[1], raw[2])
+            recorded = (*raw[:3], samples if order is None else 2 * samples)
+            if raw_shape is not None and recorded != tuple(raw_shape):
+                text = f"has samples {list(recorded)}, the channel iq has {list(raw_shape)}"
+                raise FormatError(f"{where}: {text}")
             return cls(
                 (raw[0], raw[1], raw[2], samples), order, float(values["range_resolution"]),
                 doppler, wavelength, chirp_s, frame_s, coupling, tx, rx,

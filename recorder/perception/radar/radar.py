@@ -29,22 +29,20 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.perception.radar.array import AntennaArray, decided
-from recorder.perception.radar.cfar import (
-    DOPPLER,
-    RANGE,
-    find_peaks,
-    log_noise,
-    log_power,
-    strongest,
-    vertex,
-)
 from recorder.perception.radar.geometry import Floats, RadarGeometry
 from recorder.perception.radar.spectra import (
+    DOPPLER,
+    RANGE,
     Complex64,
     antenna_spectra,
+    find_peaks,
     hann_window,
+    log_noise,
+    log_power,
     mean_power,
+    strongest,
     values_at,
+    vertex,
 )
 
 __all__ = ["Detections", "RadarGeometry", "RadarProcessor", "SpeedMethod"]

@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def redact_session(
 
     for process, group in groups.items():
         first, _ = group[0]
-        with _Place(first.name), Redactor(*process) as redactor:
+        with _locate_errors(first.name), Redactor(*process) as redactor:
             for camera, entry in group:
                 about[camera.name] |= _redact_camera(camera, entry, redactor, folder, advance)
             redactor.finish()
@@ -144,7 +145,7 @@ def _redact_camera(
     """Write a camera's JPEGs, and empty samples outside of a part, so that no reader gets those."""
     name = image_channel(camera)
     assert name is not None
-    with _Place(camera.name):
+    with _locate_errors(camera.name):
         pictures = Pictures(camera, entry.quality)
         width, height = pictures.size
         spec = ChannelSpec(name, "mjpg", "u1", (height, width, 3), "RGB image, redacted")
@@ -157,7 +158,7 @@ def _redact_camera(
     try:
         _append(writer, _NONE, camera.first)
         for index in range(len(camera)):
-            with _Place(camera.name, camera.first + index):
+            with _locate_errors(camera.name, camera.first + index):
                 picture = pictures.picture(index)
                 if picture.shape != spec.shape:
                     raise FormatError(f"is {picture.shape}, the channel's shape is {spec.shape}")
@@ -198,22 +199,19 @@ def _append(writer: ChannelWriter, jpeg: bytes | memoryview, count: int = 1) -> 
         writer.append(jpeg, 1, np.array([len(jpeg)], np.uint32))
 
 
-class _Place:
-    """A context that adds the camera and the sample to errors raised inside, once."""
-
-    def __init__(self, camera: str, sample: int | None = None) -> None:
-        self._where = camera if sample is None else f"{camera}, sample {sample}"
-        self._camera = camera
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, _: object) -> None:
-        if isinstance(error, OSError):
-            text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-            raise StorageError(f"{self._where}: {text}") from error
-        if isinstance(error, RecorderError) and not str(error).startswith(self._camera):
-            raise type(error)(f"{self._where}: {error}") from error
+@contextmanager
+def _locate_errors(camera: str, sample: int | None = None) -> Iterator[None]:
+    """Add the camera and the sample to errors raised inside, once."""
+    where = camera if sample is None else f"{camera}, sample {sample}"
+    try:
+        yield
+    except OSError as error:
+        text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        raise StorageError(f"{where}: {text}") from error
+    except RecorderError as error:
+        if str(error).startswith(camera):
+            raise
+        raise type(error)(f"{where}: {error}") from error
 
 
 def _hash_file(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Catalog of the server's channels."""
+"""Catalog of the server's channels: the topics of each stream, and the others."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Final
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError
 from recorder.perception.calibration import Calibration
-from recorder.perception.foxglove.channels import Encoded, SampleChannel
-from recorder.perception.foxglove.pictures import calibration_of
-from recorder.perception.foxglove.schema import Schema, message_encoding
-from recorder.perception.foxglove.series import json_channels
-from recorder.perception.foxglove.streams import stream_channels
+from recorder.perception.earth import declared_position
+from recorder.perception.foxglove.channels import Encoded, SampleChannel, Schema
+from recorder.perception.foxglove.clouds import lidar_channel
+from recorder.perception.foxglove.pictures import calibration_of, picture_channel, video_channel
+from recorder.perception.foxglove.radar import radar_channels
+from recorder.perception.foxglove.series import json_channels, position_channel
 from recorder.perception.frames import kind_of
 from recorder.viewers.foxglove.protocol import Advertised
 
@@ -120,9 +121,29 @@ class Catalog:
             return [*json_channels(spec)]
 
     def _advertise(self, channel: Channel) -> Advertised:
-        key = (channel.topic, message_encoding(channel.schema), channel.schema)
+        key = (channel.topic, channel.schema.message_encoding, channel.schema)
         number = self._numbers.setdefault(key, len(self._numbers) + 1)
         return Advertised(number, *key)
+
+
+def stream_channels(spec: StreamSpec) -> list[SampleChannel]:
+    """Return the topics that come from a stream's samples.
+
+    Raises:
+        FormatError: a file of the stream is wrong.
+    """
+    kind = kind_of(spec)
+    channels = json_channels(spec)
+    if kind == "camera":
+        channels.append(video_channel(spec) if spec.keyed else picture_channel(spec))
+    elif kind == "lidar":
+        channels.append(lidar_channel(spec))
+    elif kind == "radar":
+        channels += radar_channels(spec)
+    position = declared_position(spec)
+    if position is not None:
+        channels.append(position_channel(spec, position))
+    return channels
 
 
 def offered_channels(spec: StreamSpec, calibration: Calibration) -> list[Channel]:

@@ -5,34 +5,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Final
 
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket
 
 from recorder.bus.wire import Kind, Message
 from recorder.common.errors import ProtocolError, RecorderError
 from recorder.perception.foxglove.channels import Encoded, SampleChannel
 from recorder.viewers.foxglove import protocol
 from recorder.viewers.foxglove.catalog import Channel, TimedChannel
-from recorder.viewers.foxglove.outbox import Outbox, OverflowingError
+from recorder.viewers.foxglove.outbox import Outbox
 from recorder.viewers.foxglove.playback import PlaybackControl
 from recorder.viewers.foxglove.protocol import Advertised, Level
 from recorder.viewers.foxglove.scene import log_message
 from recorder.viewers.foxglove.services import parse_arguments
 from recorder.viewers.live.access import strip_paths
 from recorder.viewers.live.backend import Note
+from recorder.viewers.live.browser import DisconnectError, converse, send_message
 
 if TYPE_CHECKING:
     from recorder.viewers.foxglove.endpoint import Foxglove
 
-STALL_S: Final = 15.0
-"""Time after which a viewer that accepts no data is disconnected, in seconds."""
 MOST_ERRORS: Final = 50
 """Number of malformed messages after which a viewer is disconnected."""
 MOST_CALLS: Final = 8
 """Largest number of service calls at a time."""
-_CLOSE_S: Final = 1.0
 _READ_S: Final = 0.002
 """Pause after each message of the viewer, so that a flood of messages leaves time to others."""
 _MOST_EVENTS: Final = 256
@@ -40,10 +38,6 @@ _SERIES_BYTES: Final = 1 << 20
 _ENCODED_AT_ONCE: Final = 2
 _TICK_S: Final = 0.25
 _PLAYBACK_TICK_S: Final = 0.05
-
-
-class EndedError(RecorderError):
-    """End of the connection, with its reason."""
 
 
 class Connection:
@@ -89,25 +83,16 @@ class Connection:
     async def run(self) -> None:
         """Serve the viewer until it disconnects, stalls, or sends too many malformed messages."""
         await self._greet()
-        work: list[Coroutine[Any, Any, None]] = [self._send(), self._read(), self._advertise()]
+        work: list[Awaitable[None]] = [self._send(), self._read(), self._advertise(), self._failed]
         if self._playback is not None:
             work.append(self._playback.run())
-        tasks = [asyncio.create_task(each) for each in work]
         try:
-            await asyncio.wait({*tasks, self._failed}, return_when=asyncio.FIRST_COMPLETED)
+            await converse(self._socket, work)
         finally:
-            self._failed.cancel()
-            tasks += [*self._calls, *(task for _, task in self._subscribed.values())]
+            tasks = [*self._calls, *(task for _, task in self._subscribed.values())]
             for task in tasks:
                 task.cancel()
-            results = await asyncio.gather(*tasks, self._failed, return_exceptions=True)
-        for result in results:
-            if isinstance(result, EndedError | OverflowingError):
-                with contextlib.suppress(TimeoutError, WebSocketDisconnect, RuntimeError):
-                    async with asyncio.timeout(_CLOSE_S):
-                        await self._socket.close(1008, str(result))
-            elif isinstance(result, Exception) and not isinstance(result, WebSocketDisconnect):
-                raise result
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _greet(self) -> None:
         server = self._server
@@ -157,7 +142,7 @@ class Connection:
                 self._errors += 1
                 await self._status(Level.ERROR, str(error))
                 if self._errors > MOST_ERRORS:
-                    raise EndedError("too many malformed messages") from None
+                    raise DisconnectError("too many malformed messages") from None
             await asyncio.sleep(_READ_S)
 
     async def _handle(self, message: protocol.ClientMessage) -> None:
@@ -343,12 +328,4 @@ class Connection:
 
     async def _send(self) -> None:
         while True:
-            frame = await self._outbox.take()
-            try:
-                async with asyncio.timeout(STALL_S):
-                    if isinstance(frame, str):
-                        await self._socket.send_text(frame)
-                    else:
-                        await self._socket.send_bytes(frame)
-            except TimeoutError:
-                raise EndedError("the viewer takes nothing") from None
+            await send_message(self._socket, await self._outbox.take(), "viewer")

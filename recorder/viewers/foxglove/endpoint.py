@@ -20,7 +20,6 @@ from recorder.perception.foxglove.channels import Encoded, SampleChannel
 from recorder.viewers.foxglove import protocol
 from recorder.viewers.foxglove.catalog import Catalog, Channel
 from recorder.viewers.foxglove.connection import Connection
-from recorder.viewers.foxglove.parameters import config_parameters
 from recorder.viewers.foxglove.protocol import SUBPROTOCOLS, Advertised
 from recorder.viewers.foxglove.scene import (
     events_channel,
@@ -28,11 +27,10 @@ from recorder.viewers.foxglove.scene import (
     log_channel,
     transforms_channel,
 )
-from recorder.viewers.foxglove.services import offered_services
+from recorder.viewers.foxglove.services import config_parameters, offered_services
 from recorder.viewers.live.access import strip_paths
-from recorder.viewers.live.backend import Backend
+from recorder.viewers.live.backend import Backend, StaticContent
 from recorder.viewers.live.hub import Hub
-from recorder.viewers.live.static_content import StaticContent
 
 T = TypeVar("T")
 

@@ -12,16 +12,12 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Final
 
-from recorder.common.errors import RecorderError
+from recorder.viewers.live.browser import DisconnectError
 
 MOST_BYTES: Final = 8 << 20
 """Size of queued messages above which nothing more is encoded, in bytes."""
 MOST_ANSWERS: Final = 4 << 20
 """Largest size of queued answers and notes in bytes; beyond it the viewer is disconnected."""
-
-
-class OverflowingError(RecorderError):
-    """Overflow of the answers to a viewer that does not read them."""
 
 
 class Outbox:
@@ -53,10 +49,10 @@ class Outbox:
         """Add an answer or a note.
 
         Raises:
-            OverflowingError: too many answers wait.
+            DisconnectError: too many answers wait.
         """
         if self._answer_bytes + len(frame) > self._most_answers and self._answers:
-            raise OverflowingError(f"{len(self._answers)} answers wait")
+            raise DisconnectError(f"{len(self._answers)} answers wait")
         self._answers.append(frame)
         self._answer_bytes += len(frame)
         await self._notify()

@@ -9,7 +9,7 @@ from recorder.common.errors import RecorderError
 from recorder.viewers.foxglove import protocol
 from recorder.viewers.foxglove.outbox import Outbox
 from recorder.viewers.foxglove.protocol import Level, PlaybackStatus
-from recorder.viewers.live.static_content import Playback, Position
+from recorder.viewers.live.player import Player, Position
 
 SPEEDS: Final = (0.1, 16.0)
 """Slowest and fastest speed that a viewer may set; other values are clamped to this range."""
@@ -25,7 +25,7 @@ class PlaybackControl:
         outbox: the viewer's send queue.
     """
 
-    def __init__(self, player: Playback, outbox: Outbox) -> None:
+    def __init__(self, player: Player, outbox: Outbox) -> None:
         self._player = player
         self._outbox = outbox
         self._reported: tuple[PlaybackStatus, float, int] | None = None

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from recorder.common.errors import ProtocolError
 from recorder.common.files import Buffer
-from recorder.perception.foxglove.schema import Schema
+from recorder.formats.mcap import Schema
 
 SUBPROTOCOLS: Final = ("foxglove.sdk.v1", "foxglove.websocket.v1")
 """In order of preference."""

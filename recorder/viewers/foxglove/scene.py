@@ -14,8 +14,7 @@ import numpy.typing as npt
 from recorder.common.errors import FormatError, RecorderError
 from recorder.perception.calibration import Calibration
 from recorder.perception.foxglove import scene
-from recorder.perception.foxglove.channels import Encoded
-from recorder.perception.foxglove.payload import Parts
+from recorder.perception.foxglove.channels import Encoded, Parts
 from recorder.perception.geometry import Floats, interpolate_poses
 from recorder.perception.labels import LabelFile, cuboid_files
 from recorder.perception.poses import Identity, find_poses

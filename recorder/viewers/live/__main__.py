@@ -17,10 +17,8 @@ from typing import Any
 from recorder.common.errors import RecorderError
 from recorder.common.process_setup import end_visibly
 from recorder.config.settings import LiveSettings, read_settings
-from recorder.viewers.live import serving
-from recorder.viewers.live.backend import Notify
+from recorder.viewers.live.backend import Notify, StaticContent, serve_backend
 from recorder.viewers.live.hub import Hub
-from recorder.viewers.live.static_content import StaticContent
 
 
 async def serve(given: dict[str, Any]) -> None:
@@ -45,7 +43,7 @@ async def serve(given: dict[str, Any]) -> None:
     def announce(url: str) -> None:
         print(json.dumps({"event": "listening", "url": url}), flush=True)
 
-    await serving.serve(read_settings(given["live"], LiveSettings), stage, announce)
+    await serve_backend(read_settings(given["live"], LiveSettings), stage, announce)
 
 
 def main() -> int:

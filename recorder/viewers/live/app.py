@@ -1,13 +1,15 @@
-"""Routes of the server: the page, its static files, and the WebSockets."""
+"""Routes of the server: the page, its static files, the WebSockets, and their clients."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -15,24 +17,24 @@ from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, R
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket
 
 import recorder
+from recorder.codecs.streams import StreamSpec
+from recorder.perception.frames import kind_of
 from recorder.viewers.foxglove import Foxglove
+from recorder.viewers.foxglove.connection import Connection
 from recorder.viewers.live.access import HEADERS, Access
-from recorder.viewers.live.backend import Backend
-from recorder.viewers.live.browser import Browser, StalledError
-from recorder.viewers.live.clients import ClientRegistry
-from recorder.viewers.live.declarations import streams_note
+from recorder.viewers.live.backend import Backend, Note, StaticContent
+from recorder.viewers.live.browser import Browser, converse
 from recorder.viewers.live.hub import Hub
-from recorder.viewers.live.static_content import StaticContent
+from recorder.viewers.live.views import list_views
 
 STATIC = Path(str(files("recorder.viewers.live"))) / "static"
 
 _MESSAGES_HZ = 500.0
 """Average number of messages a second that are read from a browser."""
 _BURST = 1000.0
-_CLOSE_S = 1.0
 _HEADERS = [(name.encode(), text.encode()) for name, text in HEADERS.items()]
 _ENTERED = """<!doctype html><html lang="en"><meta charset="utf-8"><title>recorder</title>
 <meta http-equiv="refresh" content="0;url=/"><p><a href="/">Continue</a></p></html>"""
@@ -40,6 +42,66 @@ _LOGIN = """<!doctype html><html lang="en"><meta charset="utf-8"><title>recorder
 <meta name="viewport" content="width=device-width"><form method="get" action="/">
 <label>Token <input name="token" type="password" autocomplete="current-password" autofocus></label>
 <button>Enter</button></form></html>"""
+
+
+class ClientRegistry:
+    """Registry that admits clients up to a limit::
+
+        async with registry.admit(websocket) as admitted:
+            if admitted:
+                await websocket.accept()
+                ...
+
+    Args:
+        limit: largest number of clients, browsers and Foxglove together.
+
+    Attributes:
+        on_count: called with the number of clients after each change.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.clients = 0
+        self.on_count: list[Callable[[int], None]] = []
+        self._limit = limit
+        self._listeners: list[Browser | Connection] = []
+
+    @contextlib.asynccontextmanager
+    async def admit(self, websocket: WebSocket) -> AsyncIterator[bool]:
+        """Count a client while it is connected; refuse it and yield False at the limit."""
+        if self.clients >= self._limit:
+            refusal = PlainTextResponse("Too many clients are connected.\n", 503)
+            await websocket.send_denial_response(refusal)
+            yield False
+            return
+        self._count(1)
+        try:
+            yield True
+        finally:
+            self._count(-1)
+
+    @contextlib.contextmanager
+    def register(self, listener: Browser | Connection) -> Iterator[None]:
+        """Hand all notes to this listener."""
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+    def notify(self, note: Note) -> None:
+        """Send a note to every browser."""
+        for listener in self._listeners:
+            listener.notify(note)
+
+    def refresh(self) -> None:
+        """Report to every listener that streams were declared or removed."""
+        for listener in self._listeners:
+            listener.refresh()
+
+    def _count(self, change: int) -> None:
+        self.clients += change
+        for call in self.on_count:
+            call(self.clients)
 
 
 def make_app(
@@ -82,7 +144,7 @@ def make_app(
             for note in (streams_note(hub), *backend.greeting()):
                 browser.notify(note)
             with registry.register(browser):
-                await _converse(websocket, browser)
+                await converse(websocket, [browser.run(), _read(websocket, browser)])
 
     async def for_foxglove(websocket: WebSocket) -> None:
         async with registry.admit(websocket) as admitted:
@@ -138,24 +200,6 @@ class Guard:
         await app(scope, receive, send_with_headers)
 
 
-async def _converse(websocket: WebSocket, browser: Browser) -> None:
-    """Serve the browser until it disconnects, or must be disconnected."""
-    tasks = [asyncio.create_task(browser.run()), asyncio.create_task(_read(websocket, browser))]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-    for result in results:
-        if isinstance(result, StalledError):
-            with contextlib.suppress(TimeoutError, WebSocketDisconnect, RuntimeError):
-                async with asyncio.timeout(_CLOSE_S):
-                    await websocket.close(1008, str(result))
-        elif isinstance(result, Exception) and not isinstance(result, WebSocketDisconnect):
-            raise result
-
-
 async def _read(websocket: WebSocket, browser: Browser) -> None:
     allowance, since_s = _BURST, time.monotonic()
     while (message := await websocket.receive())["type"] == "websocket.receive":
@@ -164,3 +208,26 @@ async def _read(websocket: WebSocket, browser: Browser) -> None:
         allowance = min(_BURST, allowance + (now_s - since_s) * _MESSAGES_HZ) - 1
         since_s = now_s
         await asyncio.sleep(0 if allowance > 0 else 1 / _MESSAGES_HZ)
+
+
+def streams_note(hub: Hub) -> Note:
+    """Return the note ``streams``: each declared stream's sensor, kind, views and channels."""
+    streams = {
+        name: {"sensor": hub.sensors.get(name, name), **_describe(spec)}
+        for name, spec in sorted(hub.specs.items())
+    }
+    return {"type": "streams", "streams": streams}
+
+
+def _describe(spec: StreamSpec) -> dict[str, Any]:
+    names = {channel.name for channel in spec.channels}
+    return {
+        "kind": "position" if "pos" in names else kind_of(spec),
+        "views": list(list_views(spec)),
+        "rate_hz": spec.rate_hz,
+        "description": spec.description,
+        "channels": {
+            channel.name: {"shape": list(channel.shape), "unit": channel.unit}
+            for channel in spec.channels
+        },
+    }

@@ -14,20 +14,21 @@ import itertools
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Executor
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from recorder.bus.wire import Kind, Message
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import RecorderError, UsageError
 from recorder.viewers.live.backend import LATEST, Backend, Note, read_send_ms
-from recorder.viewers.live.binary_frames import pack, to_json
 from recorder.viewers.live.hub import Hub, Watch
-from recorder.viewers.live.rate_limit import RateLimit
 from recorder.viewers.live.views import Drawing, View, make_view
+from recorder.viewers.live.views.drawing import pack, to_json
 
 MOST_WATCHES = 32
 MOST_HZ = 30.0
@@ -38,10 +39,56 @@ MOST_BYTES = 16 << 20
 MOST_ERRORS = 20
 """Number of consecutive malformed messages after which a browser is disconnected."""
 STALL_S = 15.0
-"""Time after which a browser that accepts no data is disconnected, in seconds."""
+"""Time after which a client that accepts no data is disconnected, in seconds."""
 _MOST_ID = 1 << 31
+_CLOSE_S = 1.0
 
 T = TypeVar("T")
+
+
+_EARLY: Final = 0.3
+"""Share of the stream's interval by which a sample may precede its turn."""
+
+
+class RateLimit:
+    """Rate limit of a viewer that prefers samples that have just come over samples that waited.
+
+    ::
+
+        pace = Pace(period_s, rate_hz)
+        ...                                     # a sample has come
+        pause_s, patience_s = pace.compute_wait(now_s)  # sleep, then wait for a newer sample
+        pace.record_shown(now_s)
+
+    Turns are one period apart on average: a turn that waited for its sample does not delay the
+    turns after it.
+
+    Args:
+        period_s: interval between two samples that the viewer is shown.
+        rate_hz: the stream's rate, if it is known.
+    """
+
+    def __init__(self, period_s: float, rate_hz: float | None) -> None:
+        self._period_s = period_s
+        self._interval_s = min(1.0 / rate_hz, period_s) if rate_hz else 0.0
+        self._due_s = float("-inf")
+
+    def compute_wait(self, now_s: float) -> tuple[float, float]:
+        """Return how long to let samples pass, and then how long to wait for the next, in seconds.
+
+        Both are 0 from the turn on.  A sample that came before the turn would be old at the turn:
+        the next sample is shown instead, or the newest sample if none comes for an interval.
+        """
+        wait_s = self._due_s - now_s
+        if wait_s <= 0.0:
+            return 0.0, 0.0
+        pause_s = max(0.0, wait_s - _EARLY * self._interval_s)
+        return pause_s, (wait_s - pause_s + self._interval_s) if self._interval_s else 0.0
+
+    def record_shown(self, now_s: float) -> None:
+        """Record that a sample is shown now."""
+        waited = now_s - self._due_s <= self._interval_s  # else the stream paused
+        self._due_s = (self._due_s if waited else now_s) + self._period_s
 
 
 class Socket(Protocol):
@@ -54,8 +101,42 @@ class Socket(Protocol):
         """Send a binary message; return when there is room for another."""
 
 
-class StalledError(RecorderError):
-    """Stalled browser: it accepts no more data, or sends only malformed messages."""
+class DisconnectError(RecorderError):
+    """End of a client's connection, with the reason that the client is sent."""
+
+
+async def converse(websocket: WebSocket, work: Iterable[Awaitable[None]]) -> None:
+    """Do all work of a connection until one ends; send the client the reason, if there is one."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    for result in results:
+        if isinstance(result, DisconnectError):
+            with contextlib.suppress(TimeoutError, WebSocketDisconnect, RuntimeError):
+                async with asyncio.timeout(_CLOSE_S):
+                    await websocket.close(1008, str(result))
+        elif isinstance(result, Exception) and not isinstance(result, WebSocketDisconnect):
+            raise result
+
+
+async def send_message(socket: Socket, message: str | bytes, client: str) -> None:
+    """Send a message; wait until there is room.
+
+    Raises:
+        DisconnectError: there was no room for `STALL_S`.
+    """
+    try:
+        async with asyncio.timeout(STALL_S):
+            if isinstance(message, str):
+                await socket.send_text(message)
+            else:
+                await socket.send_bytes(message)
+    except TimeoutError:
+        raise DisconnectError(f"the {client} takes nothing") from None
 
 
 class Browser:
@@ -97,7 +178,7 @@ class Browser:
         elif len(self._waiting) < MOST_WAITING:
             self._waiting.append(note)
         else:
-            self.fail(StalledError("too many notes wait"))
+            self.fail(DisconnectError("too many notes wait"))
         self._news.set()
 
     def fail(self, error: BaseException) -> None:
@@ -109,7 +190,7 @@ class Browser:
         """Send notes until the connection is lost or the browser stalls.
 
         Raises:
-            StalledError: the browser must be disconnected.
+            DisconnectError: the browser must be disconnected.
         """
         sender = asyncio.create_task(self._send_notes())
         try:
@@ -151,7 +232,7 @@ class Browser:
         except UsageError as error:
             self._errors += 1
             if self._errors > MOST_ERRORS:
-                self.fail(StalledError("too many malformed messages"))
+                self.fail(DisconnectError("too many malformed messages"))
             self.notify({"type": "error", "text": str(error)})
 
     def refresh(self) -> None:
@@ -207,51 +288,32 @@ class Browser:
                 await self.send(to_json(note))
 
     async def send(self, message: str | bytes) -> None:
-        """Send a message; wait until there is room.
-
-        Raises:
-            StalledError: there was no room for `STALL_S`.
-        """
+        """Send a message; see `send_message`."""
         async with self._sending:
-            try:
-                async with asyncio.timeout(STALL_S):
-                    if isinstance(message, str):
-                        await self._socket.send_text(message)
-                    else:
-                        await self._socket.send_bytes(message)
-            except TimeoutError:
-                raise StalledError("the browser takes nothing") from None
+            await send_message(self._socket, message, "browser")
 
 
+@dataclass(eq=False)
 class _WatchTask:
     """One watch of a browser; draws the newest sample when the browser has drawn the last one."""
 
-    def __init__(
-        self,
-        browser: Browser,
-        number: int,
-        stream: str,
-        view: str,
-        options: dict[str, Any],
-        period_s: float,
-    ) -> None:
+    browser: Browser
+    watch_id: int
+    stream: str
+    view: str
+    options: dict[str, Any]
+    period_s: float
+
+    def __post_init__(self) -> None:
         self.news = asyncio.Event()  # a message, or another declaration
-        self._browser = browser
-        self._id = number
-        self._stream = stream
-        self._view = view
-        self._options = options
-        self._period_s = period_s
-        self._complained = False
-        self._drawn = asyncio.Event()
-        self._number = 0
+        self._complained, self._drawn, self._sample = False, asyncio.Event(), 0
         self._watch: Watch | None = None
         self.task = asyncio.create_task(self._run())
         self.task.add_done_callback(self._handle_end)
 
     def confirm_drawn(self, number: Any) -> None:
         """Take the browser's report that it has drawn the sample of that number."""
-        if number == self._number:
+        if number == self._sample:
             self._drawn.set()
 
     def close(self) -> None:
@@ -261,31 +323,31 @@ class _WatchTask:
 
     def _handle_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._browser.fail(error)
+            self.browser.fail(error)
 
     async def _run(self) -> None:
-        hub = self._browser.hub
+        hub = self.browser.hub
         while True:
-            spec = hub.specs.get(self._stream)
+            spec = hub.specs.get(self.stream)
             if spec is not None:
                 await self._show(spec)
-            while hub.specs.get(self._stream) == spec:
+            while hub.specs.get(self.stream) == spec:
                 await self._wait_for_news()
 
     async def _show(self, spec: StreamSpec) -> None:
         """Show samples until the stream's declaration changes, or its view is refused."""
-        hub = self._browser.hub
+        hub = self.browser.hub
         try:
-            view = await self._in_thread(lambda: make_view(spec, self._view, self._options))
+            view = await self._in_thread(lambda: make_view(spec, self.view, self.options))
         except RecorderError as error:  # no such view, a wrong option, or a damaged file of optics
             self._complain(str(error))
             return
         if view.static is not None:
             await self._send(view.static, self._values(static=True))
-        self._watch = watch = hub.watch(self._stream, self.news.set, every=view.every)
-        rate_limit = RateLimit(self._period_s, spec.rate_hz)
+        self._watch = watch = hub.watch(self.stream, self.news.set, every=view.every)
+        rate_limit = RateLimit(self.period_s, spec.rate_hz)
         try:
-            while hub.specs.get(self._stream) == spec:
+            while hub.specs.get(self.stream) == spec:
                 await self._wait_for_news()
                 await self._wait_for_turn(rate_limit)
                 messages = watch.take_every() if view.every else [watch.take()]
@@ -314,22 +376,22 @@ class _WatchTask:
         try:
             drawing = await self._in_thread(lambda: view.draw(messages))
         except Exception as error:  # noqa: BLE001  # a strange sample ends no viewer
-            self._complain(f"{self._stream}: cannot be drawn: {type(error).__name__}: {error}")
+            self._complain(f"{self.stream}: cannot be drawn: {type(error).__name__}: {error}")
             return
         if drawing is None:
             return
         self._complained = False
         self._drawn.clear()
-        self._number = next(self._browser.numbers)
+        self._sample = next(self.browser.numbers)
         newest = messages[-1]
         times = newest.t_mono_ns
         mono_ns = int(times[-1] if isinstance(times, np.ndarray) else times)
         age_ms = None  # of a played sample: the position says
-        if self._browser.live:
+        if self.browser.live:
             age_ms = round(max(0, time.monotonic_ns() - mono_ns) / 1e6, 1)
         values = self._values(
             seq=newest.next_seq - 1,
-            t_ns=str(mono_ns + self._browser.hub.offset_ns),
+            t_ns=str(mono_ns + self.browser.hub.offset_ns),
             age_ms=age_ms,
             sent_ms=read_send_ms(),
             static=False,
@@ -339,10 +401,10 @@ class _WatchTask:
 
     def _values(self, **more: Any) -> dict[str, Any]:
         return {
-            "id": self._id,
-            "number": self._number,
-            "stream": self._stream,
-            "view": self._view,
+            "id": self.watch_id,
+            "number": self._sample,
+            "stream": self.stream,
+            "view": self.view,
             **more,
         }
 
@@ -350,20 +412,20 @@ class _WatchTask:
         """Send a drawing; return False if it is too large."""
         packed = await self._in_thread(lambda: pack(values, drawing))
         if len(packed) > MOST_BYTES:
-            self._complain(f"{self._stream}: a sample of {len(packed)} bytes is not sent")
+            self._complain(f"{self.stream}: a sample of {len(packed)} bytes is not sent")
             return False
-        await self._browser.send(packed)
+        await self.browser.send(packed)
         return True
 
     def _complain(self, text: str) -> None:
         """Report a problem once, until a drawing succeeds again."""
         if not self._complained:
             self._complained = True
-            self._browser.notify({"type": "error", "text": text, "id": self._id})
+            self.browser.notify({"type": "error", "text": text, "id": self.watch_id})
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._browser.executor, work)
+        return await loop.run_in_executor(self.browser.executor, work)
 
 
 def _parse(text: str | bytes | None) -> dict[str, Any]:

@@ -20,6 +20,7 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -44,49 +45,45 @@ class Source(Protocol):
         """Stop the source; return when its thread has ended."""
 
 
+@dataclass(eq=False)
 class Watch:
     """Subscription of one viewer to one stream; created by `Hub.watch`, used in the event loop.
 
     Attributes:
+        hub: the hub.
         stream: name of the stream.
+        wake: called in the event loop when there is a message.
+        every: the viewer wants every message.
+        most_bytes: size of the queue, in bytes.
         dropped: messages that were dropped because the viewer, which wants every message, was late.
     """
 
-    def __init__(
-        self,
-        hub: Hub,
-        stream: str,
-        wake: Callable[[], None],
-        *,
-        every: bool,
-        most_bytes: int,
-    ) -> None:
-        self.stream = stream
-        self.dropped = 0
-        self._hub = hub
-        self._wake = wake
-        self._every = every
-        self._most_bytes = most_bytes
-        self._bytes = 0
-        self._waiting: deque[Message] = deque()
+    hub: Hub
+    stream: str
+    wake: Callable[[], None]
+    every: bool
+    most_bytes: int
+    dropped: int = 0
+    _bytes: int = 0
+    _waiting: deque[Message] = field(default_factory=deque)
 
     def take(self) -> Message | None:
         """Return the newest data message, unless it was taken before; else None."""
-        with self._hub._lock:
+        with self.hub._lock:
             message = self._waiting.pop() if self._waiting else None
             self._forget()
         return message
 
     def take_every(self) -> list[Message]:
         """Return all messages since the last call, oldest first; `dropped` counts dropped ones."""
-        with self._hub._lock:
+        with self.hub._lock:
             messages = list(self._waiting)
             self._forget()
         return messages
 
     def close(self) -> None:
         """End the subscription; may be called twice."""
-        self._hub._unwatch(self)
+        self.hub._unwatch(self)
 
     def _forget(self) -> None:
         self._waiting.clear()
@@ -94,13 +91,13 @@ class Watch:
 
     def _offer(self, message: Message) -> bool:
         """Add a message, with the hub's lock held; return True if the viewer must be woken."""
-        if not self._every:
+        if not self.every:
             if message.kind is not Kind.DATA:
                 return False
             self._forget()
         self._waiting.append(message)
         self._bytes += message.nbytes
-        while self._bytes > self._most_bytes and len(self._waiting) > 1:
+        while self._bytes > self.most_bytes and len(self._waiting) > 1:
             self._bytes -= self._waiting.popleft().nbytes
             self.dropped += 1
         return True
@@ -204,7 +201,7 @@ class Hub:
             every: deliver all messages of all kinds, instead of the newest data message.
             most_bytes: queue size; beyond it the oldest messages are dropped.
         """
-        watch = Watch(self, stream, wake, every=every, most_bytes=most_bytes)
+        watch = Watch(self, stream, wake, every, most_bytes)
         with self._lock:
             before = self._watches.get(stream)
             self._watches[stream] = (*(before or ()), watch)
@@ -215,10 +212,6 @@ class Hub:
         if before is None:
             self._update_source()
         return watch
-
-    def is_watched(self, stream: str) -> bool:
-        """Check that the stream has a viewer."""
-        return stream in self._watches
 
     def newest_ns(self, stream: str) -> int | None:
         """Return ``t_mono`` of the newest received sample, ns; None before the first."""
@@ -257,7 +250,7 @@ class Hub:
             changed, self._changed = self._changed, False
             self._called = False
         for watch in due:
-            watch._wake()
+            watch.wake()
         if changed:
             for call in tuple(self.on_change):
                 call()

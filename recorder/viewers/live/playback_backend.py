@@ -21,12 +21,10 @@ from recorder.session.summary import folder_bytes
 from recorder.session.timeline import StreamTimeline, Timeline, make_timeline
 from recorder.session.verdict import Reason, Verdict, verdict
 from recorder.viewers.live.access import strip_paths
-from recorder.viewers.live.backend import Note, Notify
+from recorder.viewers.live.backend import Note, Notify, StaticContent, serve_backend
 from recorder.viewers.live.event_tail import event_note
 from recorder.viewers.live.hub import Hub
 from recorder.viewers.live.player import Player, Position
-from recorder.viewers.live.serving import serve
-from recorder.viewers.live.static_content import StaticContent
 
 REPORT_S = 0.1
 """Interval of position reports while the player plays and a viewer is connected, in seconds."""
@@ -285,4 +283,6 @@ async def serve_session(
             shown = StaticContent(playback=player, session=path)
             return PlaybackBackend(player, path, notify), player, shown
 
-        await serve(settings, stage, lambda url: announce(url, player.name, player.problems))
+        await serve_backend(
+            settings, stage, lambda url: announce(url, player.name, player.problems)
+        )

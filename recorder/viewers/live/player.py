@@ -23,9 +23,8 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from recorder.bus.wire import Message
 from recorder.codecs.streams import StreamSpec
 from recorder.common.clock import Clock, SystemClock
 from recorder.common.errors import FormatError, RecorderError, SessionError, UsageError
@@ -34,25 +33,15 @@ from recorder.session.replay import Pace
 from recorder.viewers.live.cursor import Cursor
 from recorder.viewers.live.played_session import PlayedSession
 
+if TYPE_CHECKING:
+    from recorder.viewers.live.hub import Hub
+
 SPEEDS = (0.1, 16.0)
 """Slowest and fastest speed, recorded seconds per second; `math.inf` is the maximum speed."""
 _TICK_NS = 4_000_000  # samples that are due within this time are put together
 _LATE_NS = 100_000_000  # what is later than this is left out
 _LOOK_NS = 1_000_000_000  # how often a session that is being recorded is read again
 _FAULTS = (FormatError, OSError)
-
-
-class Sink(Protocol):
-    """Receiver of samples: a `recorder.viewers.live.hub.Hub`."""
-
-    def declare(self, spec: StreamSpec, sensor: str | None = None) -> None:
-        """Register a stream's declaration, and the name of its sensor."""
-
-    def put(self, message: Message) -> None:
-        """Take samples; never wait for a viewer."""
-
-    def forget(self, stream: str) -> None:
-        """Drop a stream's queued samples, so that no viewer receives them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +90,7 @@ class Player(Closeable):
         self.on_change: list[Callable[[], None]] = []
         self.dropped = 0
         self._session = PlayedSession(Path(path))
-        self._sink: Sink | None = None
+        self._sink: Hub | None = None
         self._clock = clock or SystemClock()
         self._cursors: dict[str, Cursor] = {}
         self._wanted: frozenset[str] = frozenset()
@@ -185,12 +174,12 @@ class Player(Closeable):
 
     # The thread
 
-    def show_on(self, sink: Sink) -> None:
+    def show_on(self, sink: Hub) -> None:
         """Set the sink that receives the samples, and declare the streams to it."""
         self._sink = sink
         self._declare(self._session.streams)
 
-    def start(self, sink: Sink) -> None:
+    def start(self, sink: Hub) -> None:
         """Start a thread that plays the session to a sink."""
         self.show_on(sink)
         self._thread = threading.Thread(target=self._run, name="player", daemon=True)

@@ -50,18 +50,12 @@ def _line(path: Path) -> dict[str, Any]:
     if start_ns is not None and duration_s is not None:
         end_ns = start_ns + round(duration_s * 1e9)
     return {
-        "name": found["name"],
-        "state": found["state"],
-        "live": found["live"],
+        **{key: found[key] for key in ("name", "state", "live")},
         "start_ns": None if start_ns is None else str(start_ns),
         "end_ns": None if end_ns is None else str(end_ns),
-        "duration_s": duration_s,
-        "bytes": found["bytes"],
-        "streams": found["streams"],
-        "lost": found["lost"],
+        **{key: found[key] for key in ("duration_s", "bytes", "streams", "lost")},
         "unknown_losses": found["lost_intervals"],
-        "incomplete": found["incomplete"],
-        "verdict": found["verdict"],
+        **{key: found[key] for key in ("incomplete", "verdict")},
         "reasons": [strip_paths(reason) for reason in found["reasons"]],
         "damaged": found["problem"] is not None,
     }

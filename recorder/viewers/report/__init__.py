@@ -6,7 +6,7 @@
 
 The file is complete in itself: it opens from a USB stick, needs no network and no JavaScript, and
 is small (under 3 MB), because data are sampled sparsely.  A session in any state has a report,
-which lists read errors.  `recorder.viewers.report.verdict` judges a session without a report.
+which lists read errors.  `recorder.viewers.report.session_scan` judges a session without a report.
 """
 
 from __future__ import annotations

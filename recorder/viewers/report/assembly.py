@@ -16,13 +16,15 @@ from recorder.session.accounts import sum_incomplete
 from recorder.session.layout import REPORT
 from recorder.session.outputs import SessionSummary, summary_element
 from recorder.session.reader import Session
-from recorder.viewers.report import cameras, lidars, radars
+from recorder.session.verdict import Reason, Verdict
+from recorder.viewers.report.cameras import cameras_section
 from recorder.viewers.report.clocks import clocks_section
 from recorder.viewers.report.events_section import events_section, kept_section
-from recorder.viewers.report.markup import Content, Html, element
+from recorder.viewers.report.lidars import lidars_section
+from recorder.viewers.report.markup import Content, Html, element, page, section
 from recorder.viewers.report.overview import head
 from recorder.viewers.report.packed import archives_section
-from recorder.viewers.report.page import page, section
+from recorder.viewers.report.radars import radars_section
 from recorder.viewers.report.rates import rates_section
 from recorder.viewers.report.report_context import Make, ReportContext
 from recorder.viewers.report.series import series_section
@@ -31,20 +33,20 @@ from recorder.viewers.report.session_scan import (
     SessionScan,
     format_error,
     scan_session,
+    verdict,
 )
 from recorder.viewers.report.setup import disk_section, setup_section
 from recorder.viewers.report.timelines import timeline_section
 from recorder.viewers.report.tracks import tracks_section
-from recorder.viewers.report.verdict import Reason, Verdict, verdict
 
 _MOST_REASONS = 30
 _LONGEST_REASON = 300
 """Limits of the summary in the head, so that it fits in the bytes that readers of the head read."""
 _SECTIONS: Sequence[tuple[str, str, Make]] = (
     ("Timeline", "timeline", timeline_section),
-    ("Cameras", "cameras", cameras.cameras_section),
-    ("Lidars", "lidars", lidars.lidars_section),
-    ("Radars", "radars", radars.radars_section),
+    ("Cameras", "cameras", cameras_section),
+    ("Lidars", "lidars", lidars_section),
+    ("Radars", "radars", radars_section),
     ("Position", "tracks", tracks_section),
     ("Motion and other values", "series", series_section),
     ("Streams", "streams", rates_section),
@@ -68,7 +70,6 @@ def make_report(path: Path, out: Path | None, progress: Callable[[str, float], N
         try:
             with Session(path, virtual=True, partial=True) as session:
                 material = ReportContext(found, session, unreadable=unreadable)
-                material.pictures = _count_pictures(material)
                 for k, (title, id_, make) in enumerate(_SECTIONS):
                     progress(title, 0.3 + 0.7 * k / len(_SECTIONS))
                     if (shown := _make_section(material, title, id_, make)) is not None:
@@ -97,6 +98,10 @@ def _sum_up(found: SessionScan, judged: Verdict) -> SessionSummary:
     """Return the values that the index of the reports shows for a session."""
     values: Mapping[str, Any] = found.summary or {"streams": {}, "marks": (), "faults": ()}
     streams = values["streams"]
+
+    def count(of: Callable[[Mapping[str, Any]], int]) -> int | None:
+        return sum(map(of, streams.values())) if found.recorded else None
+
     reasons = [reason.text[:_LONGEST_REASON] for reason in judged.reasons[:_MOST_REASONS]]
     if (more := len(judged.reasons) - _MOST_REASONS) > 0:
         reasons.append(f"and {more} more")
@@ -111,15 +116,9 @@ def _sum_up(found: SessionScan, judged: Verdict) -> SessionSummary:
         end_ns=values.get("end_ns"),
         duration_s=values.get("duration_s"),
         streams=tuple(map(clean, streams)),
-        lost=sum(sum(s["lost"].values()) for s in streams.values()) if found.recorded else None,
-        lost_intervals=(
-            sum(len(s["lost_intervals"]) for s in streams.values()) if found.recorded else None
-        ),
-        incomplete=(
-            sum(sum_incomplete(s["incomplete"])[0] for s in streams.values())
-            if found.recorded
-            else None
-        ),
+        lost=count(lambda s: sum(s["lost"].values())),
+        lost_intervals=count(lambda s: len(s["lost_intervals"])),
+        incomplete=count(lambda s: sum_incomplete(s["incomplete"])[0]),
     )
 
 
@@ -127,15 +126,7 @@ def _make_section(material: ReportContext, title: str, id_: str, make: Make) -> 
     """Make a section; a section that cannot be made shows the error instead."""
     try:
         with np.errstate(all="ignore"):  # damaged values may be anything; they are shown as such
-            return make(material)
+            content = make(material)
+            return None if content is None else section(title, content, id_=id_)
     except (*READ_ERRORS, cv2.error) as error:
         return section(title, material.fail(title, error), id_=id_)
-
-
-def _count_pictures(material: ReportContext) -> int:
-    """Return the largest number of pictures that the report can have."""
-    return (
-        cameras.FRAMES * len(cameras.camera_streams(material))
-        + lidars.IMAGES * len(lidars.lidar_streams(material))
-        + radars.MOMENTS * len(radars.radar_streams(material))
-    )

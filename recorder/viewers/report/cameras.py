@@ -5,29 +5,20 @@ from __future__ import annotations
 import cv2
 
 from recorder.perception.camera.camera_pictures import Pictures
-from recorder.perception.frames import kind_of
 from recorder.session.stream import Stream
 from recorder.viewers.report.drawing import moment_text
 from recorder.viewers.report.markup import Content, Html, element
-from recorder.viewers.report.page import section
 from recorder.viewers.report.rasters import shrink_picture
-from recorder.viewers.report.report_context import ReportContext
+from recorder.viewers.report.report_context import SENSOR_MOMENTS, ReportContext
 from recorder.viewers.report.session_scan import READ_ERRORS
 
-FRAMES = 12
 _LONGEST = 320  # pixels
-_MOST_STREAMS = 16
 
 
-def camera_streams(material: ReportContext) -> list[Stream]:
-    """Return the streams with a filmstrip."""
-    return [s for s in material.streams if kind_of(s) == "camera"][:_MOST_STREAMS]
-
-
-def cameras_section(material: ReportContext) -> Html | None:
+def cameras_section(material: ReportContext) -> Content:
     """Make the section with pictures of each camera, evenly spaced over the session."""
-    made = [_make_strip(material, stream) for stream in camera_streams(material)]
-    return section("Cameras", made, id_="cameras") if made else None
+    made = [_make_strip(material, stream) for stream in material.of_kind("camera")]
+    return made or None
 
 
 def _make_strip(material: ReportContext, stream: Stream) -> Html:
@@ -38,7 +29,7 @@ def _make_strip(material: ReportContext, stream: Stream) -> Html:
         about = f"{pictures.size[0]} × {pictures.size[1]} pixels"
         if pictures.pixels is not None:
             about += f", raw {pictures.pixels.name}, {pictures.pixels.bits} bits"
-        for index in material.moments(stream, FRAMES):
+        for index in material.moments(stream, SENSOR_MOMENTS["camera"]):
             shown.append(_make_frame(material, stream, pictures, index))
         if not shown:
             shown.append(element("p", "has no picture", class_="muted"))

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from recorder.session.stream import Stream
 from recorder.viewers.report.drawing import line, plot, time_axis, value_axis
 from recorder.viewers.report.markup import Content, Html, element, table
-from recorder.viewers.report.page import section
 from recorder.viewers.report.report_context import ReportContext
 from recorder.viewers.report.session_scan import READ_ERRORS
 
@@ -27,7 +26,7 @@ Event = Mapping[str, Any]
 Floats = npt.NDArray[np.float64]
 
 
-def clocks_section(material: ReportContext) -> Html | None:
+def clocks_section(material: ReportContext) -> Content:
     """Make the section on the clocks of host and devices."""
     states: list[Event] = []
     steps: list[Event] = []
@@ -47,7 +46,7 @@ def clocks_section(material: ReportContext) -> Html | None:
     plots = [*_plot_host(material, states), *_plot_devices(material)]
     if plots:
         made.append(element("div", plots, class_="plots"))
-    return section("Clocks", made, id_="clocks") if states or steps or plots else None
+    return made if states or steps or plots else None
 
 
 def _list_steps(material: ReportContext, steps: Sequence[Event]) -> Content:

@@ -172,14 +172,30 @@ def plot(
     for at in x.ticks:
         across = WIDTH * x.share(at)
         lines.append(element("line", x1=across, x2=across, y1=0, y2=height, class_="grid"))
+    drawn = [lines, shapes]
+    return _frame(title, x, y, labels, drawn, "area", height, text, legend(names))
+
+
+def _frame(
+    title: Content,
+    x: Axis,
+    y: Axis,
+    labels: Content,
+    shapes: Content,
+    class_: str,
+    height: int,
+    text: str,
+    names: Content = None,
+) -> Html:
+    """Draw a figure: its caption, the labels of the axes, and the shapes between them."""
+    unit = element("small", f" [{y.unit}]") if y.unit else None
     area = element(
-        "svg", lines, shapes, class_="area", viewBox=f"0 0 {WIDTH} {height}", height=height,
+        "svg", shapes, class_=class_, viewBox=f"0 0 {WIDTH} {height}", height=height,
         preserveAspectRatio="none", role="img", aria_label=text or None,
     )  # fmt: skip
-    unit = element("small", f" [{y.unit}]") if y.unit else None
     return element(
         "figure",
-        element("figcaption", title, unit, legend(names)),
+        element("figcaption", title, unit, names),
         element("svg", labels, class_="scale", width=50, height=height, aria_hidden="true"),
         area,
         element("span"),
@@ -197,20 +213,7 @@ def raster_plot(title: Content, x: Axis, y: Axis, address: str, text: str) -> Ht
         labels.append(element("text", y.text(at), x=46, y=min(max(down + 4, 10), height),
                               text_anchor="end"))  # fmt: skip
     image = element("image", href=address, width=WIDTH, height=height, preserveAspectRatio="none")
-    area = element(
-        "svg", image, class_="area raster", viewBox=f"0 0 {WIDTH} {height}", height=height,
-        preserveAspectRatio="none", role="img", aria_label=text,
-    )  # fmt: skip
-    unit = element("small", f" [{y.unit}]") if y.unit else None
-    return element(
-        "figure",
-        element("figcaption", title, unit),
-        element("svg", labels, class_="scale", width=50, height=height, aria_hidden="true"),
-        area,
-        element("span"),
-        axis_row(x),
-        class_="plot",
-    )
+    return _frame(title, x, y, labels, image, "area raster", height, text)
 
 
 def legend(names: Sequence[str]) -> Html | None:

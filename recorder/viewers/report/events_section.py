@@ -8,8 +8,7 @@ from typing import Any
 
 from recorder.session.event_clips import CAUSES
 from recorder.session.events import format_event
-from recorder.viewers.report.markup import Html, details, element, table
-from recorder.viewers.report.page import section
+from recorder.viewers.report.markup import Content, details, element, table
 from recorder.viewers.report.report_context import ReportContext
 
 _MOST = 400
@@ -20,7 +19,7 @@ _OPEN = 60
 _LONGEST = 500
 
 
-def kept_section(material: ReportContext) -> Html | None:
+def kept_section(material: ReportContext) -> Content:
     """Make the section on kept events, with the missing parts of each."""
     events = material.session.kept_events()
     if not events:
@@ -40,10 +39,10 @@ def kept_section(material: ReportContext) -> Html | None:
             missing += f"; and {more} more"
         rows.append([at, event.text, window, event.state, ", ".join(event.parts), missing or None])
     heads = ("Time", "Event", "Kept", "State", "Sessions", "Missing")
-    return section("Kept events", table(heads, rows), id_="kept")
+    return table(heads, rows)
 
 
-def events_section(material: ReportContext) -> Html | None:
+def events_section(material: ReportContext) -> Content:
     """Make the section on all events except clock states, which have plots of their own."""
     first: list[Mapping[str, Any]] = []
     last: deque[Mapping[str, Any]] = deque(maxlen=_MOST // 2)
@@ -69,7 +68,7 @@ def events_section(material: ReportContext) -> Html | None:
     missing = f"{left} events between the first and the last {_MOST // 2} are not listed. "
     text = element("p", missing if left else None, element("span", counts), class_="muted")
     body = listed if len(shown) <= _OPEN else details(f"{len(shown)} events", listed)
-    return section("Events", text, body, id_="events")
+    return [text, body]
 
 
 def _format_kind(event: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from recorder.config.names import split_part_name
 from recorder.session.outputs import SessionSummary
-from recorder.viewers.report.verdict import FAIL, PASS
+from recorder.session.verdict import FAIL, PASS
 
 NONE = "not known"
 """Verdict of a session that could not be judged."""

@@ -2,50 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from recorder.common.errors import FormatError
-from recorder.perception.calibration import Calibration
-from recorder.perception.frames import kind_of
+from recorder.common.errors import FormatError, RecorderError
+from recorder.perception.calibration import Calibration, session_calibration
 from recorder.perception.geometry import apply
-from recorder.perception.lidar.lidar import OusterOptics, pixel_shifts
+from recorder.perception.lidar.lidar import sweep_optics
 from recorder.perception.lidar.sweeps import SweepGrid
 from recorder.session.playback import recorded_spec
 from recorder.session.reader import lidar_range_mm
 from recorder.session.stream import Stream
-from recorder.viewers.report.calibrations import session_calibration
 from recorder.viewers.report.drawing import moment_text
 from recorder.viewers.report.markup import Content, Html, element
-from recorder.viewers.report.page import section
 from recorder.viewers.report.rasters import BACKGROUND, Picture, apply_colours, shrink_picture
-from recorder.viewers.report.report_context import ReportContext
+from recorder.viewers.report.report_context import SENSOR_MOMENTS, ReportContext
 from recorder.viewers.report.session_scan import READ_ERRORS
 
-MOMENTS = 4
-IMAGES = MOMENTS + 1
 _PIXELS: Final = 480
 _EXTENTS_M = (2, 5, 10, 15, 20, 30, 50, 75, 100, 150, 200, 300)
 _SHARE = 92  # percent of the points are inside of the picture
-_MOST_STREAMS = 8
 
 
-def lidar_streams(material: ReportContext) -> list[Stream]:
-    """Return the streams whose sweeps are shown."""
-    return [s for s in material.streams if kind_of(s) == "lidar"][:_MOST_STREAMS]
-
-
-def lidars_section(material: ReportContext) -> Html | None:
+def lidars_section(material: ReportContext) -> Content:
     """Make the section on each lidar at a few moments."""
-    streams = lidar_streams(material)
+    streams = material.of_kind("lidar")
     if not streams:
         return None
-    calibration = session_calibration(material.session)
-    return section(
-        "Lidars", [_draw_sweeps(material, s, calibration) for s in streams], id_="lidars"
-    )
+    calibration = Calibration()
+    with contextlib.suppress(RecorderError, OSError):  # the section on the setup reports it
+        calibration = session_calibration(material.session.path)
+    return [_draw_sweeps(material, s, calibration) for s in streams]
 
 
 def _draw_sweeps(material: ReportContext, stream: Stream, calibration: Calibration) -> Html:
@@ -57,7 +47,7 @@ def _draw_sweeps(material: ReportContext, stream: Stream, calibration: Calibrati
         return element("div", title, material.fail(stream.name, error))
     shown: list[Content] = []
     image: Content = None
-    for index in material.moments(stream, MOMENTS):
+    for index in material.moments(stream, SENSOR_MOMENTS["lidar"]):
         try:
             ranges = grid.cut(lidar_range_mm(stream, index))
             time = moment_text(material.since_start_s(stream, index))
@@ -80,14 +70,7 @@ def sweep_grid(stream: Stream) -> SweepGrid:
     text = spec.files.get("lidar.json")
     if text is None:
         raise FormatError(f"{where}: is missing; without it sweeps have no directions")
-    optics = OusterOptics.of_metadata(text, where)
-    shape = tuple(stream.meta["rng"]["shape"])
-    if shape != (optics.beams, optics.columns):
-        raise FormatError(
-            f"{where}: has {optics.beams} beams and {optics.columns} columns, the channel rng "
-            f"has {list(shape)}"
-        )
-    return SweepGrid(optics, pixel_shifts(text, optics, where))
+    return SweepGrid(*sweep_optics(text, where, tuple(stream.meta["rng"]["shape"])))
 
 
 def compute_points(

@@ -1,4 +1,4 @@
-"""HTML and SVG with escaped text.
+"""HTML and SVG with escaped text, and the frame of a page.
 
 ::
 
@@ -8,12 +8,18 @@
 Only an `Html` is inserted unescaped, and only this module creates one.  Any other text is escaped:
 markup, quotes, control characters, and marks of the writing direction
 (`recorder.common.text_format`).
+
+A page is one file that loads nothing and runs no foreign script.
 """
 
 from __future__ import annotations
 
+import base64
+import functools
+import hashlib
 import math
 from collections.abc import Container, Iterable
+from importlib import resources
 from typing import Final
 
 from recorder.common.text_format import clean
@@ -150,3 +156,54 @@ def pairs(rows: Iterable[tuple[Content, Content]]) -> Html:
 def details(summary: Content, *content: Content, open_: bool = False) -> Html:
     """Make content that unfolds below a summary line."""
     return element("details", element("summary", summary), content, open=open_)
+
+
+@functools.cache
+def style_sheet() -> str:
+    """Return the style sheet of all reports."""
+    return (resources.files("recorder.viewers.report") / "style.css").read_text("utf-8")
+
+
+def page(title: str, *content: Content, script: str = "", data: str = "") -> str:
+    """Make a page as one HTML file.
+
+    The content security policy permits the page's own style sheet (and script, where there is one)
+    by their digests, and pictures that are in the page.  The browser refuses everything else, if a
+    text gets past the escaping.
+
+    Args:
+        title: title of the window.
+        content: content of the body.
+        script: the program's own script, at the end of the body; it must not hold ``</script``.
+        data: an element with data for other programs (`recorder.session.embedded_report`), in the
+        head.
+    """
+    sheet = style_sheet()
+    rules = ["default-src 'none'", "img-src data:", f"style-src {_hash_source(sheet)}"]
+    if script:
+        rules.append(f"script-src {_hash_source(script)}")
+    rules += ["base-uri 'none'", "form-action 'none'"]
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=raw("; ".join(rules))),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("meta", name="referrer", content="no-referrer"),
+        element("title", title),
+        raw(data),
+        element("style", raw(sheet)),
+    )
+    end = element("script", raw(script)) if script else None
+    return f'<!DOCTYPE html>\n<html lang="en">{head}\n{element("body", content, end)}</html>\n'
+
+
+def _hash_source(text: str) -> str:
+    """Return the digest of an inline element's text, as a source of the policy."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def section(title: str, *content: Content, id_: str) -> Html:
+    """Make a section of the page."""
+    return element("section", element("h2", title), content, id=id_)

@@ -12,6 +12,7 @@ from recorder.common.text_format import human_bytes, human_seconds, human_time
 from recorder.session import layout
 from recorder.session.discovery import is_session
 from recorder.session.events import ENDS
+from recorder.session.verdict import FAIL, PASS, Reason, Verdict
 from recorder.viewers.report.markup import (
     Content,
     Html,
@@ -23,7 +24,6 @@ from recorder.viewers.report.markup import (
     table,
 )
 from recorder.viewers.report.session_scan import SessionScan
-from recorder.viewers.report.verdict import FAIL, PASS, Reason, Verdict
 
 _SHOWN = 12
 """Number of reasons that are shown at once; the others unfold."""

@@ -11,15 +11,21 @@ from recorder.common.text_format import human_bytes, human_seconds, human_time
 from recorder.session.layout import ARCHIVES
 from recorder.session.outputs import PACKED_PARTS, read_records
 from recorder.session.summary import folder_bytes
-from recorder.viewers.report.markup import Content, Html, details, element, escape_lines, table
-from recorder.viewers.report.page import section
+from recorder.viewers.report.markup import (
+    Content,
+    Html,
+    details,
+    element,
+    escape_lines,
+    table,
+)
 from recorder.viewers.report.report_context import ReportContext
 
 _MOST_NOTES: Final = 40
 _MOST_FILES: Final = 20
 
 
-def archives_section(material: ReportContext) -> Html | None:
+def archives_section(material: ReportContext) -> Content:
     """Make the section on ``_archives`` and the result of each postprocessing step."""
     path = material.session.path
     records = read_records(path)
@@ -30,14 +36,14 @@ def archives_section(material: ReportContext) -> Html | None:
             return None
         text = "No archive was packed."
         text += " The session was recorded without finalizing." if skipped else ""
-        return section("Archives", element("p", text, class_="muted"), id_="archives")
+        return element("p", text, class_="muted")
     made: list[Content] = []
     for name in sorted({*records, *places}):
         made.append(_describe_archive(name, records.get(name, {}), places.get(name)))
     if steps:
         rows = [[step, _format_result(entry)] for step, entry in steps.items()]
         made.append(table(("Step after the recording", "Result"), rows))
-    return section("Archives", made, id_="archives")
+    return made
 
 
 def _find_archives(folder: Path) -> dict[str, Path]:

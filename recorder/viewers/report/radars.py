@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from recorder.common.errors import FormatError
-from recorder.perception.frames import kind_of
 from recorder.perception.radar.geometry import RadarGeometry
 from recorder.perception.radar.maps import RadarMaps
 from recorder.perception.radar.radar import RadarProcessor
@@ -13,26 +12,18 @@ from recorder.session.playback import recorded_spec
 from recorder.session.stream import Stream
 from recorder.viewers.report.drawing import Axis, moment_text, raster_plot, ticks
 from recorder.viewers.report.markup import Content, Html, element, table
-from recorder.viewers.report.page import section
 from recorder.viewers.report.rasters import apply_colours
-from recorder.viewers.report.report_context import ReportContext
+from recorder.viewers.report.report_context import SENSOR_MOMENTS, ReportContext
 from recorder.viewers.report.session_scan import READ_ERRORS
 
-MOMENTS = 4
 _TARGETS = 4
 _RANGE_DB = (-3.0, 45.0)
-_MOST_STREAMS = 8
 
 
-def radar_streams(material: ReportContext) -> list[Stream]:
-    """Return the streams whose frames are shown."""
-    return [s for s in material.streams if kind_of(s) == "radar"][:_MOST_STREAMS]
-
-
-def radars_section(material: ReportContext) -> Html | None:
+def radars_section(material: ReportContext) -> Content:
     """Make the section on each radar at a few moments."""
-    made = [_draw_frames(material, stream) for stream in radar_streams(material)]
-    return section("Radars", made, id_="radars") if made else None
+    made = [_draw_frames(material, stream) for stream in material.of_kind("radar")]
+    return made or None
 
 
 def _draw_frames(material: ReportContext, stream: Stream) -> Html:
@@ -44,7 +35,7 @@ def _draw_frames(material: ReportContext, stream: Stream) -> Html:
         return element("div", title, material.fail(stream.name, error))
     shown: list[Content] = []
     rows: list[list[str | None]] = []
-    for index in material.moments(stream, MOMENTS):
+    for index in material.moments(stream, SENSOR_MOMENTS["radar"]):
         try:
             sample = stream.sample(index)
             spectra = processor.spectra(sample["iq"])
@@ -72,15 +63,7 @@ def _read_geometry(stream: Stream) -> RadarGeometry:
     text = recorded_spec(stream).files.get("radar.json")
     if text is None:
         raise FormatError(f"{where}: is missing; without it frames cannot be processed")
-    shape = tuple(stream.meta["iq"]["shape"])
-    geometry = RadarGeometry.of_metadata(text, where, shape)
-    chirps, tx, rx, samples = geometry.shape
-    expected = (chirps, tx, rx, samples if geometry.iq_order is None else 2 * samples)
-    if expected != shape:
-        raise FormatError(
-            f"{where}: has samples {list(expected)}, the channel iq has {list(shape)}"
-        )
-    return geometry
+    return RadarGeometry.of_metadata(text, where, tuple(stream.meta["iq"]["shape"]))
 
 
 def _draw_map(

@@ -23,7 +23,6 @@ from recorder.viewers.report.drawing import (
     value_axis,
 )
 from recorder.viewers.report.markup import Content, Html, element, table
-from recorder.viewers.report.page import section
 from recorder.viewers.report.report_context import ReportContext
 from recorder.viewers.report.session_scan import READ_ERRORS
 
@@ -80,7 +79,7 @@ def find_gaps(stream: Stream) -> Gaps | None:
     return made
 
 
-def rates_section(material: ReportContext) -> Html | None:
+def rates_section(material: ReportContext) -> Content:
     """Make the section with a table of all streams, plots of rates, and time histograms."""
     found, session = material.found, material.session
     if found.summary is None:
@@ -117,7 +116,7 @@ def rates_section(material: ReportContext) -> Html | None:
     heads = ("Stream", "Samples", "Rate [Hz]", "Expected [Hz]", "Period", "Times between samples",
              "Incomplete", "Size")  # fmt: skip
     listed = table(heads, rows, right=range(1, 8))
-    return section("Streams", listed, element("div", plots, class_="plots"), id_="streams")
+    return [listed, element("div", plots, class_="plots")]
 
 
 def _plot_rate(name: str, made: StreamTimeline, timeline: Timeline, expected: float | None) -> Html:

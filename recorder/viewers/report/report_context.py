@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from recorder.perception.frames import Kind, kind_of
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
-from recorder.viewers.report.markup import Html, element
+from recorder.session.verdict import Reason
+from recorder.viewers.report.markup import Content, Html, element
 from recorder.viewers.report.rasters import Picture, data_uri
 from recorder.viewers.report.session_scan import SessionScan, format_error
-from recorder.viewers.report.verdict import Reason
 
 ROOM = 1_900_000
 """Size budget of all pictures, in bytes before base64 (which takes a third more)."""
+SENSOR_MOMENTS: Mapping[Kind, int] = {"camera": 12, "lidar": 4, "radar": 4}
+"""Moments of which each sensor of a kind is shown."""
+_MOST_STREAMS: Mapping[Kind, int] = {"camera": 16, "lidar": 8, "radar": 8}
 _LARGEST = 40_000  # bytes of one picture
 
 
@@ -24,15 +28,27 @@ class ReportContext:
     Attributes:
         found: contents of the session.
         session: the open session, with virtual sensors and the contents of damaged files.
-        pictures: largest number of expected pictures, which share the size budget.
         unreadable: read errors of the sections.
+        used: bytes of the pictures so far.
+        pictures: largest number of pictures to come, which share the size budget.
     """
 
     found: SessionScan
     session: Session
-    pictures: int = 1
     unreadable: list[Reason] = field(default_factory=list)
     used: int = 0
+    pictures: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        # The expected pictures share the size budget.  A lidar has a range image, too.
+        self.pictures = sum(
+            len(self.of_kind(kind)) * (count + (kind == "lidar"))
+            for kind, count in SENSOR_MOMENTS.items()
+        )
+
+    def of_kind(self, kind: Kind) -> list[Stream]:
+        """Return the streams of a kind of sensor that the report shows."""
+        return [s for s in self.streams if kind_of(s) == kind][: _MOST_STREAMS[kind]]
 
     @property
     def streams(self) -> list[Stream]:
@@ -63,7 +79,7 @@ class ReportContext:
             return []
         step_ns = (end_ns - start_ns) / count
         wanted = (round(start_ns + (k + 0.5) * step_ns) for k in range(count))
-        return sorted({find_nearest(stream, t_ns) for t_ns in wanted})
+        return sorted({k for t_ns in wanted if (k := stream.nearest(t_ns)) is not None})
 
     def fail(self, where: str, error: BaseException) -> Html:
         """Record a read error; return the text that is shown in its place."""
@@ -80,25 +96,5 @@ class ReportContext:
         return address
 
 
-def find_nearest(stream: Stream, t_ns: int) -> int:
-    """Return the index of the sample nearest to a time; read few stamps of any stream."""
-
-    def stamp(index: int) -> int:
-        return int(stream.times(index, index + 1)[0])
-
-    low, high = 0, len(stream)
-    while low < high:
-        middle = (low + high) // 2
-        if stamp(middle) < t_ns:
-            low = middle + 1
-        else:
-            high = middle
-    if low == len(stream):
-        return low - 1
-    if low and t_ns - stamp(low - 1) <= stamp(low) - t_ns:
-        return low - 1
-    return low
-
-
-Make = Callable[[ReportContext], Html | None]
-"""Function that makes a section; None if the session has no data for it."""
+Make = Callable[[ReportContext], Content]
+"""Function that makes the content of a section; None if the session has no data for it."""

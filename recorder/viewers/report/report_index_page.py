@@ -9,10 +9,9 @@ from typing import Final
 
 from recorder.common.text_format import human_bytes, human_seconds, human_time
 from recorder.session.layout import RECORDING, RECOVERED, SEALED
+from recorder.session.verdict import FAIL, PASS
 from recorder.viewers.report.index_rows import NONE, Recording, Row
-from recorder.viewers.report.markup import Content, Html, element
-from recorder.viewers.report.page import page
-from recorder.viewers.report.verdict import FAIL, PASS
+from recorder.viewers.report.markup import Content, Html, element, page
 
 _COLUMNS: Final[Sequence[tuple[str, str, str]]] = (
     ("Session", "text", "ascending"),
@@ -111,50 +110,46 @@ def _make_rows(recording: Recording) -> Iterable[Html]:
 def _make_session_row(row: Row, *, part: bool) -> Html:
     name: Content = row.name if row.report is None else element("a", row.name, href=row.report)
     note = _format_state(row)
-    samples = _count_samples(row)
-    cells = [
+    head = [
         _make_cell([name, element("small", note) if note else None], row.name),
         _make_cell(_format_verdict(row), _GRAVITY[row.word]),
-        _make_cell(_format_start(row.start_ns), row.start_ns),
-        _make_cell(_format_duration(row.duration_s), row.duration_s, number=True),
-        _make_cell(row.metadata.get("vehicle", ""), row.metadata.get("vehicle")),
-        _make_cell(samples, samples, number=True),
-        _make_loss_cell(row.lost, row.lost_intervals, row.incomplete),
-        _make_event_cell([row]),
-        _make_cell(human_bytes(row.bytes), row.bytes, number=True),
-        _make_cell(", ".join(row.archives), " ".join(row.archives)),
     ]
     return _make_row(
-        cells, class_="part" if part else None, data_text=_join_words(row), data_verdict=row.word
-    )
+        [*head, *_make_cells([row], row.start_ns, row.archives)],
+        class_="part" if part else None, data_text=_join_words(row), data_verdict=row.word,
+    )  # fmt: skip
 
 
 def _make_recording_row(recording: Recording) -> Html:
     """Make a row with the sums over the parts of a recording, without unknown values."""
     parts = recording.parts
     word = max((row.word for row in parts), key=lambda word: _GRAVITY[word])
-    vehicles = dict.fromkeys(row.metadata.get("vehicle", "") for row in parts)
-    vehicle = ", ".join(filter(None, vehicles))
-    duration_s = _sum(row.duration_s for row in parts)
-    samples = _sum(map(_count_samples, parts))
-    size = sum(row.bytes for row in parts)
-    cells = [
+    head = [
         _make_cell([recording.name, element("small", f"{len(parts)} parts")], recording.name),
         _make_cell(_make_badge(word), _GRAVITY[word]),
-        _make_cell(_format_start(recording.start_ns or None), recording.start_ns or None),
-        _make_cell(_format_duration(duration_s), duration_s, number=True),
-        _make_cell(vehicle, vehicle),
-        _make_cell(samples, samples, number=True),
-        _make_loss_cell(
-            _sum(row.lost for row in parts),
-            _sum(row.lost_intervals for row in parts),
-            _sum(row.incomplete for row in parts),
-        ),
-        _make_event_cell(parts),
-        _make_cell(human_bytes(size), size, number=True),
-        _make_cell("", None),
     ]
-    return _make_row(cells, class_="recording")
+    cells = _make_cells(parts, recording.start_ns or None, ())
+    return _make_row([*head, *cells], class_="recording")
+
+
+def _make_cells(
+    parts: Sequence[Row], start_ns: int | None, archives: Sequence[str]
+) -> Iterable[_Cell]:
+    """Make the cells after name and verdict, of a session or of all parts of a recording."""
+    time = None if start_ns is None else element("time", human_time(start_ns)[:19])
+    yield _make_cell(time, start_ns)
+    seconds = _sum(row.duration_s for row in parts)
+    yield _make_cell(None if seconds is None else human_seconds(seconds), seconds, number=True)
+    vehicles = dict.fromkeys(row.metadata.get("vehicle", "") for row in parts)
+    vehicle = ", ".join(filter(None, vehicles))
+    yield _make_cell(vehicle, vehicle)
+    samples = _sum(row.summary.samples for row in parts if row.summary is not None)
+    yield _make_cell(samples, samples, number=True)
+    yield _make_loss_cell(parts)
+    yield _make_event_cell(parts)
+    size = sum(row.bytes for row in parts)
+    yield _make_cell(human_bytes(size), size, number=True)
+    yield _make_cell(", ".join(archives), " ".join(archives))
 
 
 def _make_row(cells: Sequence[_Cell], **attributes: str | None) -> Html:
@@ -214,23 +209,13 @@ def _format_state(row: Row) -> str:
     return ""
 
 
-def _count_samples(row: Row) -> int | None:
-    return None if row.summary is None else row.summary.samples
-
-
-def _format_start(start_ns: int | None) -> Content:
-    return None if start_ns is None else element("time", human_time(start_ns)[:19])
-
-
-def _format_duration(seconds: float | None) -> Content:
-    return None if seconds is None else human_seconds(seconds)
-
-
-def _make_loss_cell(lost: float | None, intervals: float | None, incomplete: float | None) -> _Cell:
+def _make_loss_cell(parts: Sequence[Row]) -> _Cell:
     """Make a cell with counted losses, uncounted intervals, and samples that lack parts."""
+    lost, intervals = _sum(row.lost for row in parts), _sum(row.lost_intervals for row in parts)
     if lost is None:
         return _make_cell(None, None, number=True)
     text = f"{lost}" if not intervals else f"{lost} + {intervals} uncounted"
+    incomplete = _sum(row.incomplete for row in parts)
     text += f", {incomplete} incomplete" if incomplete else ""
     return _make_cell(text, lost + (0.5 if intervals else 0.0), number=True)
 

@@ -10,12 +10,11 @@ import numpy.typing as npt
 
 from recorder.codecs.streams import ChannelSpec
 from recorder.perception.earth import declared_position
-from recorder.perception.series import count_values, has_series, is_plotted, value_names
+from recorder.perception.stream_contents import count_values, has_series, is_plotted, value_names
 from recorder.session.playback import recorded_spec
 from recorder.session.stream import Stream
 from recorder.viewers.report.drawing import draw_band, line, plot, time_axis, value_axis
 from recorder.viewers.report.markup import Content, Html, element
-from recorder.viewers.report.page import section
 from recorder.viewers.report.report_context import ReportContext
 from recorder.viewers.report.session_scan import READ_ERRORS
 
@@ -73,7 +72,7 @@ class Envelope:
         return float(self.low.min()), float(self.high.max())
 
 
-def series_section(material: ReportContext) -> Html | None:
+def series_section(material: ReportContext) -> Content:
     """Make the section with plots of every stream with small samples."""
     plots: list[Content] = []
     for stream in material.streams:
@@ -87,8 +86,7 @@ def series_section(material: ReportContext) -> Html | None:
                     plots.append(_plot_channel(material, stream, channel))
         except READ_ERRORS as error:
             plots.append(material.fail(stream.name, error))
-    return section("Motion and other values", element("div", plots, class_="plots"),
-                   id_="series") if plots else None  # fmt: skip
+    return element("div", plots, class_="plots") if plots else None
 
 
 def ranges_to_read(length: int) -> Iterator[tuple[int, int]]:

@@ -1,9 +1,15 @@
-"""Contents of a session for its report and verdict; damage is recorded, not raised."""
+"""Contents of a session for its report, and the verdict on them; damage is recorded, not raised.
+
+::
+
+    judged = verdict(scan_session(path))
+    judged.word                                    # PASS or FAIL
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +17,7 @@ from typing import Any
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import RecorderError
 from recorder.session import layout
+from recorder.session import verdict as session_verdict
 from recorder.session.accounts import Accounts, read_accounts, read_postprocessing_steps
 from recorder.session.journal.journal import read_journal
 from recorder.session.reader import Session
@@ -18,6 +25,7 @@ from recorder.session.summary import summarize
 from recorder.session.timeline import Timeline, make_timeline
 from recorder.session.validation import validate
 from recorder.session.validation_report import Report
+from recorder.session.verdict import Reason, Verdict
 
 READ_ERRORS = (
     *(RecorderError, OSError, ValueError, TypeError, LookupError, ArithmeticError),
@@ -65,14 +73,6 @@ class SessionScan:
         """Entries of the sensors in ``session.json``."""
         entries: Mapping[str, Any] = self.header.get("sensors") or {}
         return {name: entry for name, entry in entries.items() if isinstance(entry, Mapping)}
-
-    @property
-    def unexplained(self) -> Mapping[str, Mapping[str, int]]:
-        """Number of samples of each stream that are missing without an event."""
-        if self.timeline is None or not self.recorded:
-            return {}
-        lost = ((name, made.lost.get("unknown")) for name, made in self.timeline.streams.items())
-        return {name: {"unknown": count} for name, count in lost if count}
 
     @property
     def parts(self) -> tuple[str | None, str | None]:
@@ -159,3 +159,28 @@ def _find_extent(summary: Mapping[str, Any]) -> tuple[int | None, int | None]:
     ends = [t for t in (summary["end_ns"], *last) if t is not None]
     start_ns = min(starts, default=None)
     return start_ns, max([*ends, start_ns], default=None) if start_ns is not None else None
+
+
+def verdict(found: SessionScan, unreadable: Iterable[Reason] = ()) -> Verdict:
+    """Judge a session.
+
+    Args:
+        found: contents of the session.
+        unreadable: further read errors, such as those of pictures.
+    """
+    if found.accounts is None:
+        return session_verdict.judge_unreadable_session(found.fault)
+    problems = (found.summary or {}).get("problems", ())
+    known = found.accounts.problems
+    further = [Reason("unreadable", "", text) for text in problems if text not in known]
+    streams = found.timeline.streams if found.timeline is not None and found.recorded else {}
+    judged = session_verdict.verdict(
+        found.accounts,
+        unexplained={name: made.lost.get("unknown", 0) for name, made in streams.items()},
+        checked=found.validation,
+        unreadable=[*further, *unreadable],
+    )
+    if not found.validation_fault:
+        return judged
+    remark = Reason("not validated", "", found.validation_fault)
+    return Verdict(judged.open, judged.reasons, [*judged.remarks, remark])

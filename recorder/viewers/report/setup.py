@@ -16,14 +16,12 @@ from recorder.session.journal.journal import read_journal
 from recorder.viewers.report.drawing import Axis, bars, count_axis, plot
 from recorder.viewers.report.markup import (
     Content,
-    Html,
     details,
     element,
     escape_lines,
     pairs,
     table,
 )
-from recorder.viewers.report.page import section
 from recorder.viewers.report.report_context import ReportContext
 
 _MOST_TEXT: Final = 30_000
@@ -31,7 +29,7 @@ _MOST_LOG: Final = 1 << 18
 _MOST_VALUES: Final = 200  # settings of a stream
 
 
-def disk_section(material: ReportContext) -> Html | None:
+def disk_section(material: ReportContext) -> Content:
     """Make the section on the durations of commits: writing and syncing all data to the disk."""
     if not material.found.recorded:
         return None
@@ -53,7 +51,7 @@ def disk_section(material: ReportContext) -> Html | None:
     if interval is not None:
         text += f"A commit begins every {interval} ms."
     drawn = plot("durations of commits", x, y, [bars(y, levels, 90, notes)], height=90, text=text)
-    return section("Disk", element("p", text), element("div", drawn, class_="plots"), id_="disk")
+    return [element("p", text), element("div", drawn, class_="plots")]
 
 
 def _get_bound(power: int) -> float:
@@ -61,7 +59,7 @@ def _get_bound(power: int) -> float:
     return 0.0 if power <= 0 else float(2 ** (power - 1))
 
 
-def setup_section(material: ReportContext) -> Html | None:
+def setup_section(material: ReportContext) -> Content:
     """Make the section on software, sensors with their settings, calibration, and the config."""
     found = material.found
     header = found.header
@@ -97,7 +95,7 @@ def setup_section(material: ReportContext) -> Html | None:
         made.append(details("config.yaml", element("pre", escape_lines(text, _MOST_TEXT))))
     except OSError as error:
         made.append(element("p", f"config.yaml: cannot be read: {error.strerror}", class_="odd"))
-    return section("Setup", made, id_="setup")
+    return made
 
 
 def _list_sensor(name: str, entry: Mapping[str, Any]) -> list[Content]:

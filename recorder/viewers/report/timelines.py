@@ -16,7 +16,6 @@ from recorder.viewers.report.drawing import (
     time_axis,
 )
 from recorder.viewers.report.markup import Content, Html, details, element, table
-from recorder.viewers.report.page import section
 from recorder.viewers.report.report_context import ReportContext
 from recorder.viewers.report.session_scan import SessionScan
 
@@ -29,7 +28,7 @@ _POINTS = 200
 """Largest number of shown marks, and of shown faults."""
 
 
-def timeline_section(material: ReportContext) -> Html | None:
+def timeline_section(material: ReportContext) -> Content:
     """Make the section with the timeline of every stream."""
     found = material.found
     timeline = found.timeline
@@ -71,7 +70,7 @@ def timeline_section(material: ReportContext) -> Html | None:
     marks = _list_marks(_marks(timeline.marks), start_ns)
     problem = element("p", timeline.problem, class_="odd") if timeline.problem else None
     lanes = element("div", rows, class_="lanes")
-    return section("Timeline", _draw_patterns(), problem, lanes, key, marks, id_="timeline")
+    return [_draw_patterns(), problem, lanes, key, marks]
 
 
 def _draw_patterns() -> Html:

@@ -13,7 +13,6 @@ from recorder.session.reader import Session
 from recorder.session.stream import Stream
 from recorder.viewers.report.drawing import round_step
 from recorder.viewers.report.markup import Content, Html, element
-from recorder.viewers.report.page import section
 from recorder.viewers.report.report_context import ReportContext
 from recorder.viewers.report.session_scan import READ_ERRORS
 
@@ -26,7 +25,7 @@ _BREAK: Final = 2.5  # of the usual time between two points
 Floats = npt.NDArray[np.float64]
 
 
-def tracks_section(material: ReportContext) -> Html | None:
+def tracks_section(material: ReportContext) -> Content:
     """Make maps of positions on Earth, and of the trajectory in its own world."""
     maps: list[Content] = []
     for stream in material.streams[:]:
@@ -41,9 +40,7 @@ def tracks_section(material: ReportContext) -> Html | None:
             maps.append(_draw_map(f"trajectory {name}", points, ("x", "y"), "", after))
     except READ_ERRORS as error:
         maps.append(material.fail("trajectory", error))
-    shown = [each for each in maps if each is not None]
-    return section("Position", element("div", shown, class_="plots"), id_="tracks") if shown \
-        else None  # fmt: skip
+    return element("div", maps, class_="plots") if maps else None
 
 
 def _read_evenly(stream: Stream, channel: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.archives.edgefirst.projection import depth_picture, quantize_distances
+from recorder.archives.edgefirst.cameras import depth_picture, quantize_distances
 from recorder.archives.edgefirst.sensors import LIDAR, encode_pcd, quantize
 from recorder.common.errors import ArchiveError, ConfigError, FormatError
 from recorder.formats import exif as exif_

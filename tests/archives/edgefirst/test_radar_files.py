@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst.packer import PACKER
 from recorder.archives.edgefirst.sensors import RadarFiles, quantize, radar_points
-from recorder.archives.sensor_files import radar_frames, radar_geometry
+from recorder.archives.shared_options import radar_frames
 from recorder.common.errors import ArchiveError, FormatError
 from recorder.formats.png import cube_of_picture, cube_picture
 from recorder.perception.calibration import Calibration
+from recorder.perception.sensor_files import radar_geometry
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
 from tests.archives.edgefirst.rig import decode, points

@@ -44,7 +44,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> dict[str, MeetingPacker]:
     packers = {name: MeetingPacker(name.encode(), meeting=meeting) for name in ("a", "b")}
     for name, packer in packers.items():
         packer.name = name  # type: ignore[misc]
-    monkeypatch.setattr("recorder.archives.finalize.requests.load_packer", packers.__getitem__)
+    monkeypatch.setattr("recorder.archives.base.load_packer", packers.__getitem__)
     monkeypatch.setattr(finalizer, "processes_for", lambda _: 2)
     return packers
 

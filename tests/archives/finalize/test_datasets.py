@@ -72,7 +72,7 @@ class CollectingPacker(Packer):
 @pytest.fixture
 def packer(monkeypatch: pytest.MonkeyPatch) -> CollectingPacker:
     fake = CollectingPacker()
-    monkeypatch.setattr("recorder.archives.finalize.requests.load_packer", lambda name: fake)
+    monkeypatch.setattr("recorder.archives.base.load_packer", lambda name: fake)
     monkeypatch.setattr(syscalls, "be_idle", lambda: None)
     return fake
 

@@ -69,7 +69,7 @@ class FakePacker(Packer):
 @pytest.fixture
 def packer(monkeypatch: pytest.MonkeyPatch) -> FakePacker:
     fake = FakePacker()
-    monkeypatch.setattr("recorder.archives.finalize.requests.load_packer", lambda name: fake)
+    monkeypatch.setattr("recorder.archives.base.load_packer", lambda name: fake)
     return fake
 
 
@@ -242,7 +242,7 @@ def test_a_kill_between_renames_leaves_no_mixture(
     left = in_place(session)
     assert "drive.bin" not in left or set(left.values()) == {b"one"}
     monkeypatch.undo()
-    monkeypatch.setattr("recorder.archives.finalize.requests.load_packer", lambda name: packer)
+    monkeypatch.setattr("recorder.archives.base.load_packer", lambda name: packer)
     list(finalize(session, [ArchiveRequest("fake")]))
     assert in_place(session) == {"drive.bin": b"two", "drive.d/part": b"two"}
 
@@ -401,7 +401,7 @@ def test_archives_behind_one_that_fails(packer: FakePacker, session: Path) -> No
     packers = {"bad": bad, "fake": packer}
     reported: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("recorder.archives.finalize.requests.load_packer", packers.__getitem__)
+        patch.setattr("recorder.archives.base.load_packer", packers.__getitem__)
         steps = [ArchiveRequest("bad"), ArchiveRequest("fake")]
         (result,) = finalize(session, steps, failed=lambda error: reported.append(str(error)))
     assert result.archive == "fake"

@@ -14,7 +14,7 @@ import pytest
 from drivers.sim.truth import RANGE_M
 from drivers.world import World
 from recorder.archives.finalize import ArchiveRequest, prepare
-from recorder.archives.l5kit.labels import LABELS
+from recorder.archives.l5kit.dataset import LABELS
 from recorder.common.errors import ConfigError, FormatError
 from tests.archives.l5kit.rig import S, pack, still, sweeps, write_boxes, write_truth
 from tests.archives.ncore.packer_rig import add_poses

@@ -8,8 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recorder.archives.l5kit.dataset import AGENT, DatasetReader, DatasetWriter
-from recorder.archives.l5kit.labels import LABELS, UNKNOWN, find_label
+from recorder.archives.l5kit.dataset import (
+    AGENT,
+    LABELS,
+    UNKNOWN,
+    DatasetReader,
+    DatasetWriter,
+    find_label,
+)
 from recorder.common.errors import ArchiveError
 from recorder.perception.geometry import rotation_of_rpy
 from tests.formats.zarr2.kit import decode, keys_of

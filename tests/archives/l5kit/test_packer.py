@@ -389,7 +389,7 @@ def test_the_same_session_twice_is_refused(tmp_path: Path) -> None:
 
 
 def test_lidar_odometry_needs_a_lidar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recorder.archives.pose_source.require_odometry", lambda: None)
+    monkeypatch.setattr("recorder.archives.shared_options.require_odometry", lambda: None)
     builder = Builder(tmp_path / "s")
     builder.add(replace(camera_spec()), 0.2)
     with pytest.raises(RecorderError, match="has no lidar for odometry"):

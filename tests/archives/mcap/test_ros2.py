@@ -296,9 +296,9 @@ def test_detections_are_those_of_the_processing(tmp_path: Path) -> None:
     builder.close()
     bag = pack(builder)
     with Session(builder.path) as session:
-        from recorder.archives.sensor_files import radar_geometry
         from recorder.perception.calibration import Calibration
         from recorder.perception.radar.detections import RadarDetections
+        from recorder.perception.sensor_files import radar_geometry
 
         stream = session.streams["radar"]
         geometry = radar_geometry(stream, Calibration())
@@ -342,8 +342,8 @@ def test_iq_is_unchanged_and_has_its_chirp(bag: Bag) -> None:
 
 
 def test_maps_are_images_of_range_and_speed(bag: Bag) -> None:
-    from recorder.archives.sensor_files import radar_geometry
     from recorder.perception.calibration import Calibration
+    from recorder.perception.sensor_files import radar_geometry
 
     with Session(bag.folder.parents[2]) as session:
         geometry = radar_geometry(session.streams["radar"], Calibration())

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recorder.archives.sensor_files import radar_geometry
 from recorder.common.errors import ConfigError
 from recorder.perception.calibration import read_calibration
+from recorder.perception.sensor_files import radar_geometry
 from recorder.session.reader import Session
 from tests.archives.ncore.packer_rig import Archive, pack, rig
 

@@ -20,7 +20,7 @@ from foxglove.messages import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.perception.foxglove.payload import with_bytes
+from recorder.perception.foxglove.channels import with_bytes
 
 POSE = Pose(position=Vector3(x=1.0, y=0.0, z=-2.0), orientation=Quaternion(w=1.0))
 FIELDS = [

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -42,7 +42,8 @@ class Stage:
     """A player that a test moves by hand."""
 
     def __init__(self, path: Path, *streams: str) -> None:
-        self.clock, self.screen = ManualClock(10**12), Screen()
+        self.clock = ManualClock(10**12)
+        self.screen = cast(Any, Screen())  # in place of a hub
         self.player = Player(path, self.clock)
         _OPENED.append(self.player)
         self.player.show_on(self.screen)

@@ -17,9 +17,7 @@ from recorder.bus.wire import Kind, Message, check_data
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.common.errors import RecorderError, UsageError
 from recorder.viewers.live.access import Access
-from recorder.viewers.live.app import make_app
-from recorder.viewers.live.binary_frames import unpack
-from recorder.viewers.live.clients import ClientRegistry
+from recorder.viewers.live.app import ClientRegistry, make_app
 from recorder.viewers.live.hub import Hub
 from recorder.viewers.live.server import listen, make_server
 from recorder.viewers.live.views import Drawing, View, make_view
@@ -35,6 +33,23 @@ BROWSER: Final[Mapping[str, Any]] = {
 """Connects as a browser does: takes what comes while nobody looks at it, and sends no pings."""
 CAMERA = StreamSpec("camera", (ChannelSpec("video.avi", "mjpg", "u1", (8, 8, 3)),), rate_hz=30.0)
 NUMBERS = StreamSpec("numbers", (ChannelSpec("x", "raw", "f4", (3,)),), rate_hz=100.0)
+
+
+def unpack(message: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Decode a message of `pack`: return the header, and its arrays by name.
+
+    Raises:
+        ValueError: the bytes are not such a message.
+    """
+    size = int.from_bytes(message[:4], "little")
+    header = json.loads(message[4 : 4 + size])
+    arrays = {}
+    for entry in header["arrays"]:
+        count = int(np.prod(entry["shape"]))
+        at = 4 + size + entry["offset"]
+        flat = np.frombuffer(message, "<" + entry["dtype"], count, at)
+        arrays[entry["name"]] = flat.reshape(entry["shape"])
+    return header, arrays
 
 
 def picture(number: int, *, size: int = 8) -> Message:
@@ -110,7 +125,7 @@ class Stage:
     ) -> None:
         """Let a viewer watch a stream; returns when the hub knows."""
         await viewer.watch(number, stream, view, **more)
-        await turn_until(lambda: self.hub.is_watched(stream))
+        await turn_until(lambda: stream in self.hub._watches)
 
     async def request(self, head: str, body: bytes = b"") -> Answer:
         """An HTTP request of any shape; `head` has no line of ``Host`` unless it is given."""

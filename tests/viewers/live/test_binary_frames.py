@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from recorder.viewers.live.binary_frames import pack, to_json, unpack
 from recorder.viewers.live.views import Drawing
+from recorder.viewers.live.views.drawing import pack, to_json
 from tests.examples import examples
+from tests.viewers.live.staging import unpack
 
 DTYPES = st.sampled_from(("u1", "<u2", ">u2", "<i4", "<f4", ">f4", "<f8", "<i8"))
 ARRAYS = DTYPES.flatmap(

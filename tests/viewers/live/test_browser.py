@@ -21,10 +21,10 @@ from recorder.viewers.live.browser import (
     MOST_WAITING,
     MOST_WATCHES,
     Browser,
-    StalledError,
+    DisconnectError,
+    RateLimit,
 )
 from recorder.viewers.live.hub import Hub
-from recorder.viewers.live.rate_limit import RateLimit
 from tests.support.waiting import turn_until
 from tests.viewers.live.staging import (
     CAMERA,
@@ -114,7 +114,7 @@ async def test_a_sample_of_an_earlier_watch_is_not_taken_for_one_of_the_later() 
             before, _ = await viewer.sample()
             await viewer.watch(1, "camera", "picture", options={"width": 0})
             await viewer.settled()
-            await turn_until(lambda: stage.hub.is_watched("camera"))
+            await turn_until(lambda: "camera" in stage.hub._watches)
             stage.hub.put(picture(1))
             header, _ = await viewer.sample()
             await viewer.drawn(before)
@@ -131,7 +131,7 @@ async def test_views_of_every_message_get_all_that_came_meanwhile() -> None:
             await viewer.watch(0, "numbers", "every")
             static, _ = await viewer.sample()
             assert static["static"] and static["number"] == 0
-            await turn_until(lambda: stage.hub.is_watched("numbers"))
+            await turn_until(lambda: "numbers" in stage.hub._watches)
             stage.hub.put(message_of("numbers", 0, bytes(12)))
             header, arrays = await viewer.sample()
             assert arrays["numbers"].tolist() == [0]
@@ -149,9 +149,9 @@ async def test_unwatch_and_disconnect_end_the_subscription() -> None:
         async with stage.viewer() as viewer:
             await stage.watching(viewer, 1, "camera", "picture")
             await viewer.say(op="unwatch", id=1)
-            await turn_until(lambda: not stage.hub.is_watched("camera"))
+            await turn_until(lambda: "camera" not in stage.hub._watches)
             await stage.watching(viewer, 1, "camera", "picture")
-        await turn_until(lambda: not stage.hub.is_watched("camera"))
+        await turn_until(lambda: "camera" not in stage.hub._watches)
 
 
 async def test_a_stream_that_is_declared_later_or_anew_is_shown_by_its_new_declaration() -> None:
@@ -165,7 +165,7 @@ async def test_a_stream_that_is_declared_later_or_anew_is_shown_by_its_new_decla
         stage.hub.declare(wider)
         static, _ = await viewer.sample()
         assert static["header"]["channels"] == ["y"]
-        await turn_until(lambda: stage.hub.is_watched("numbers"))
+        await turn_until(lambda: "numbers" in stage.hub._watches)
         stage.hub.put(message_of("numbers", 0, bytes(8)))
         header, _ = await viewer.sample()
         assert header["seq"] == 0
@@ -177,7 +177,7 @@ async def test_a_message_that_cannot_be_drawn_is_reported_once_and_the_next_one_
         async with stage.viewer() as viewer:
             await viewer.watch(1, "numbers", "every")
             await viewer.sample()
-            await turn_until(lambda: stage.hub.is_watched("numbers"))
+            await turn_until(lambda: "numbers" in stage.hub._watches)
             stage.hub.put(message_of("numbers", 0, b"odd"))
             error = await viewer.note("error")
             assert error["id"] == 1 and error["text"].startswith("numbers: ")
@@ -358,7 +358,7 @@ async def test_notes_that_replace_each_other_wait_once_and_too_many_others_end_t
         assert not running.done()
         for number in range(MOST_WAITING + 2):
             browser.notify({"type": "event", "number": number})
-        with pytest.raises(StalledError):
+        with pytest.raises(DisconnectError):
             await running
 
 

@@ -11,11 +11,11 @@ import pytest
 
 from recorder.config.settings import LiveSettings
 from recorder.session.events import make_event
-from recorder.viewers.live import daemon_link, serving
+from recorder.viewers.live import daemon_link
+from recorder.viewers.live.backend import StaticContent, serve_backend
 from recorder.viewers.live.daemon_link import LiveBackend
 from recorder.viewers.live.event_tail import EventTail
 from recorder.viewers.live.hub import Hub
-from recorder.viewers.live.static_content import StaticContent
 from recorder.viewers.live.tap_source import TapSource
 from tests.support.waiting import turn_until
 from tests.viewers.live.test_summary import status, stream
@@ -142,6 +142,6 @@ def test_a_backend_that_fails_ends_the_process_with_its_error(
     addresses: list[str] = []
     with pytest.raises(ZeroDivisionError, match="a defect"):
         asyncio.run(
-            asyncio.wait_for(serving.serve(LiveSettings(port=0), stage, addresses.append), 60)
+            asyncio.wait_for(serve_backend(LiveSettings(port=0), stage, addresses.append), 60)
         )
     assert len(addresses) == 1

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.viewers.live.rate_limit import RateLimit
+from recorder.viewers.live.browser import RateLimit
 
 
 def test_the_first_sample_and_one_after_its_turn_are_shown_at_once() -> None:

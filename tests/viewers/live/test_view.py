@@ -19,10 +19,9 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from recorder.session.reader import Session
-from recorder.viewers.live.binary_frames import unpack
 from tests.acceptance.command import DEADLINE_S, RECORDER, here
 from tests.recording.writer.test_commit import Recording
-from tests.viewers.live.staging import BROWSER
+from tests.viewers.live.staging import BROWSER, unpack
 
 CONFIG = """
 version: 1

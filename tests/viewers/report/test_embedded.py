@@ -15,10 +15,10 @@ from recorder.session.outputs import (
     read_summary,
     summary_element,
 )
+from recorder.session.verdict import Reason, Verdict
 from recorder.viewers.report.assembly import _sum_up
-from recorder.viewers.report.page import page
+from recorder.viewers.report.markup import page
 from recorder.viewers.report.session_scan import SessionScan
-from recorder.viewers.report.verdict import Reason, Verdict
 
 SUMMARY = SessionSummary("clean", "FAIL", ("imu: 3 samples lost (refused)",), 1200, 2, 1)
 

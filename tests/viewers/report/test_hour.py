@@ -15,7 +15,8 @@ from recorder.common.files import PosixDisk
 from recorder.recording.writer.recovery import recover
 from recorder.session.reader import Session
 from recorder.session.validation import validate
-from recorder.viewers.report import cameras, lidars, radars, write_report
+from recorder.viewers.report import write_report
+from recorder.viewers.report.report_context import SENSOR_MOMENTS
 from tests.viewers.report.hour import EVERY, long_session
 from tests.viewers.report.reading import Page
 
@@ -77,20 +78,20 @@ def test_the_session_is_one_that_our_writer_leaves(long: Path) -> None:
 def test_payloads_are_read_sparsely(long: Path, decoded: Counter[str]) -> None:
     page = Page(write_report(long))
     assert "PASS" in page.sections["verdict"]
-    assert len(page.pictures) == cameras.FRAMES + lidars.IMAGES + radars.MOMENTS
+    assert len(page.pictures) == sum(SENSOR_MOMENTS.values()) + 1
     assert len(page.source.encode()) < 1_000_000
     spots = 12  # of the check, for each channel
-    assert 0 < decoded["rng"] <= 2 * (lidars.MOMENTS + spots)
-    assert 0 < decoded["iq"] <= 2 * (radars.MOMENTS + spots)
-    assert 0 < decoded["video.avi"] <= 2 * (cameras.FRAMES + spots)
+    assert 0 < decoded["rng"] <= 2 * (SENSOR_MOMENTS["lidar"] + spots)
+    assert 0 < decoded["iq"] <= 2 * (SENSOR_MOMENTS["radar"] + spots)
+    assert 0 < decoded["video.avi"] <= 2 * (SENSOR_MOMENTS["camera"] + spots)
     assert 0 < decoded["nir"] <= 2 * spots
     assert decoded["acc"] >= 12_000, "small samples are read in whole"
 
 
 def test_moments_are_spread_over_the_session(long: Path) -> None:
     text = Page(write_report(long)).sections
-    for k in range(cameras.FRAMES):
-        middle = (k + 0.5) * SECONDS / cameras.FRAMES
+    for k in range(SENSOR_MOMENTS["camera"]):
+        middle = (k + 0.5) * SECONDS / SENSOR_MOMENTS["camera"]
         shown = (
             f"{middle:.1f} s" if middle < 59.95 else f"{int(middle) // 60}:{int(middle) % 60:02d}"
         )

@@ -17,8 +17,7 @@ from recorder.session.stream import Stream
 from recorder.viewers.report import write_report
 from recorder.viewers.report.index_rows import group
 from recorder.viewers.report.report_index import read_rows, write_index
-from recorder.viewers.report.session_scan import scan_session
-from recorder.viewers.report.verdict import verdict
+from recorder.viewers.report.session_scan import scan_session, verdict
 from tests.session.build import START_NS, Builder, full_session, imu_spec
 from tests.viewers.report.index_rig import HOSTILE, make_report, make_session
 

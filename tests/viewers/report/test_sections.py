@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
@@ -27,7 +26,7 @@ from recorder.viewers.report import lidars, write_report
 from recorder.viewers.report import report_context as module
 from recorder.viewers.report.rasters import BACKGROUND, TABLE, apply_colours, data_uri
 from recorder.viewers.report.rates import find_gaps
-from recorder.viewers.report.report_context import ReportContext, find_nearest
+from recorder.viewers.report.report_context import ReportContext
 from recorder.viewers.report.series import _ALL, Envelope, ranges_to_read
 from recorder.viewers.report.session_scan import scan_session
 from tests.session.build import (
@@ -56,7 +55,7 @@ def page(rig: Path) -> Page:
 @pytest.fixture
 def material(rig: Path) -> Iterator[ReportContext]:
     with Session(rig, virtual=True, partial=True) as session:
-        yield ReportContext(scan_session(rig), session, pictures=10)
+        yield ReportContext(scan_session(rig), session)
 
 
 def test_all_is_well(page: Page) -> None:
@@ -230,21 +229,6 @@ def test_archives_with_their_notes(tmp_path: Path) -> None:
     for words in ("lidar: is odd", "camera 6", "rig.json", "packed 2024-06-01", '"store": "itar"'):
         assert words in text
     assert "is not there any more" in text and "Its notes were not recorded." in text
-
-
-@given(st.lists(st.integers(0, 1000), min_size=1, max_size=30), st.integers(-10, 1010))
-def test_nearest_sample(stamps: list[int], wanted: int) -> None:
-    stamps.sort()
-
-    class Fake:
-        def __len__(self) -> int:
-            return len(stamps)
-
-        def times(self, start: int, stop: int) -> Any:
-            return np.array(stamps[start:stop])
-
-    index = find_nearest(Fake(), wanted)  # type: ignore[arg-type]
-    assert abs(stamps[index] - wanted) == min(abs(t - wanted) for t in stamps)
 
 
 def test_times_between_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ import pytest
 from recorder.common.errors import SessionError
 from recorder.session.events import make_event
 from recorder.session.lock import lock_is_held
-from recorder.viewers.report.session_scan import scan_session
-from recorder.viewers.report.verdict import FAIL, PASS, Reason, Verdict, verdict
+from recorder.session.verdict import FAIL, PASS, Reason, Verdict
+from recorder.viewers.report.session_scan import scan_session, verdict
 from tests.session.build import START_NS, Builder, camera_spec, full_session, imu_spec
 
 S = 1_000_000_000

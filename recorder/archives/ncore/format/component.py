@@ -207,11 +207,6 @@ class ComponentWriter(ComponentChecker):
         """Group of the instance, made at the first access."""
         return self._place.make_group()
 
-    @property
-    def started(self) -> bool:
-        """True if the store contains the instance's group."""
-        return "group" in self.__dict__
-
     def set_generic_data(self, data: Arrays, metadata: Metadata | None = None) -> None:
         """Add arrays of any shape and dtype, and metadata, to the instance.
 

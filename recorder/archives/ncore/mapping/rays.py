@@ -23,19 +23,13 @@ from recorder.archives.ncore.format.sequence import SequenceWriter
 from recorder.archives.ncore.mapping.models import lidar_model
 from recorder.archives.ncore.mapping.sensors import Sensor
 from recorder.archives.sample_workers import LIDAR_GROUP, RADAR_GROUP, WorkerContext
-from recorder.archives.sensor_files import (
-    lidar_optics,
-    lidar_returns,
-    radar_frames,
-    radar_geometry,
-    radar_processor,
-)
+from recorder.archives.shared_options import radar_frames, radar_processor
 from recorder.perception.calibration import Calibration
-from recorder.perception.frames import SweepTimes, Times, mean_period_ns, sweep_times
+from recorder.perception.frames import SweepTimes, Times
 from recorder.perception.radar.frames import speed_facts, step_remarks
 from recorder.perception.radar.radar import rcs_db
+from recorder.perception.sensor_files import SweepClock, lidar_optics, lidar_returns, radar_geometry
 from recorder.session.reader import lidar_range_mm
-from recorder.session.stream import Stream
 
 
 @dataclass(frozen=True)
@@ -66,22 +60,6 @@ class _Frame:
     step: int | None
 
 
-class _SweepClock:
-    """Source of the times of the columns of a lidar's sweeps."""
-
-    def __init__(self, stream: Stream) -> None:
-        self.optics, _, _ = lidar_optics(stream)
-        self.period_ns = mean_period_ns(stream, self.optics.frequency_hz)
-        self._stream = stream
-
-    def times(self, index: int, end_ns: int) -> SweepTimes:
-        """Return the times of a sweep whose stamp is `end_ns`."""
-        t_col = None
-        if "t_col" in self._stream.meta:
-            t_col = self._stream.sample(index, ["t_col"])["t_col"]
-        return sweep_times(t_col, self.optics.columns, end_ns, self.period_ns)
-
-
 class _SweepEncoder:
     """Encoder of a lidar's sweeps, in a worker.
 
@@ -96,7 +74,8 @@ class _SweepEncoder:
         self, name: str, interval: Interval, own_rays: bool, worker: WorkerContext
     ) -> None:
         self._stream = stream = worker.session.streams[name]
-        self._clock, self._own_rays = _SweepClock(stream), own_rays
+        self._optics, _, _ = lidar_optics(stream)
+        self._clock, self._own_rays = SweepClock(stream, self._optics), own_rays
         self._returns = lidar_returns(stream)
         self._rays = RayEncoder(LidarWriter, name, interval)
 
@@ -104,7 +83,7 @@ class _SweepEncoder:
         return [self._encode(index) for index in indices]
 
     def _encode(self, index: int) -> _Sweep:
-        stream, optics = self._stream, self._clock.optics
+        stream, optics = self._stream, self._optics
         ambient = "nir" in stream.meta and not self._no_ambient()
         ranges = [lidar_range_mm(stream, index, number) for number, _ in self._returns]
         names = [rfl for _, rfl in self._returns if rfl in stream.meta]
@@ -116,7 +95,7 @@ class _SweepEncoder:
             own_rays=self._own_rays,
         )
         end_ns = int(stream.times(index, index + 1)[0])
-        times = self._clock.times(index, end_ns)
+        times = self._clock.times(index)
         start_ns = times.start_ns
         encoded = self._rays.encode(
             start_ns,
@@ -148,7 +127,7 @@ class _RadarEncoder:
         name: name of the radar.
         interval: the sequence's interval.
         calibration: the session's calibration.
-        options: `recorder.archives.sensor_files.RADAR_OPTIONS`, with values.
+        options: `recorder.archives.shared_options.RADAR_OPTIONS`, with values.
         worker: the worker's context.
     """
 
@@ -201,12 +180,12 @@ class Lidar(Sensor):
     """Lidar whose Ouster sweeps are packed as rays, with both returns."""
 
     def __post_init__(self) -> None:
-        self._clock = _SweepClock(self.stream)
-        self.optics = self._clock.optics
+        self.optics, _, _ = lidar_optics(self.stream)
+        self._clock = SweepClock(self.stream, self.optics)
         self._returns = lidar_returns(self.stream)
 
-    def start_ns(self, index: int, end_ns: int) -> int:
-        return self._note_estimated(self._clock.times(index, end_ns)).start_ns
+    def start_ns(self, index: int, _end_ns: int) -> int:
+        return self._note_estimated(self._clock.times(index)).start_ns
 
     def _note_estimated(self, times: SweepTimes) -> SweepTimes:
         if not times.measured:

@@ -9,7 +9,7 @@ from recorder.bus.wire import Message
 from recorder.codecs import CHANNEL_FORMATS
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.config.options import Option, OptionTable
-from recorder.perception.camera.pictures import has_pictures, screen_jpeg
+from recorder.perception.camera.pictures import screen_jpeg
 from recorder.perception.encoded import EncodedSamples
 from recorder.viewers.live.views.drawing import Drawing, checked_options
 
@@ -43,8 +43,6 @@ class PictureView:
 
     def draw(self, messages: Sequence[Message]) -> Drawing | None:
         """Draw the newest picture; see `recorder.viewers.live.views.View`."""
-        if not messages:
-            return None
         self._samples.check(messages[-1])
         picture = self._samples.newest(messages[-1], self._channel.name)
         if not CHANNEL_FORMATS[self._channel.format].can_start(picture):
@@ -58,4 +56,4 @@ class PictureView:
 
 
 def _channels(spec: StreamSpec) -> list[ChannelSpec]:
-    return [channel for channel in spec.channels if has_pictures(channel)]
+    return [channel for channel in spec.channels if channel.picture]

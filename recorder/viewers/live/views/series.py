@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.bus.wire import Kind, Message
+from recorder.bus.wire import Message
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.perception.earth import declared_position, local_track
 from recorder.perception.encoded import EncodedSamples
-from recorder.perception.series import has_series, is_plotted, value_names
+from recorder.perception.stream_contents import has_series, is_plotted, value_names
 from recorder.viewers.live.views.drawing import Drawing, checked_options
 
 _PERIODS, _PAUSE_NS = 2.5, 100_000_000
@@ -65,20 +65,17 @@ class SeriesView:
 
     def draw(self, messages: Sequence[Message]) -> Drawing | None:
         """Draw the samples of all messages; see `recorder.viewers.live.views.View`."""
-        data = [message for message in messages if message.kind is Kind.DATA]
-        if not data:
-            return None
-        for message in data:
+        for message in messages:
             self._samples.check(message)
-        times = np.concatenate([np.atleast_1d(message.t_mono_ns) for message in data])
+        times = np.concatenate([np.atleast_1d(message.t_mono_ns) for message in messages])
         header: dict[str, Any] = {
             "t0_ns": str(times[-1]),
-            "gaps": self._gaps(data, times),
+            "gaps": self._gaps(messages, times),
             **self._about,
         }
         drawing = Drawing(header, [("t", (times - times[-1]) * 1e-9)])
         for channel in self._channels:
-            values = np.concatenate([self._samples.every(m, channel.name) for m in data])
+            values = np.concatenate([self._samples.every(m, channel.name) for m in messages])
             if channel.name == self._position:
                 drawing.arrays.append(("local_m", self._track(values)))
             plotted = values.astype(_dtype(channel)).reshape(len(times), -1)

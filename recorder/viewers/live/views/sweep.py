@@ -11,16 +11,17 @@ import numpy.typing as npt
 
 from recorder.bus.wire import Message
 from recorder.codecs.streams import StreamSpec
-from recorder.common.errors import FormatError
 from recorder.config.options import Option, OptionTable
 from recorder.perception.encoded import EncodedSamples
-from recorder.perception.lidar.lidar import OusterOptics, pixel_shifts
+from recorder.perception.lidar.lidar import sweep_optics
 from recorder.perception.lidar.sweeps import SweepGrid, pack_brightness, pack_ranges
 from recorder.viewers.live.views.drawing import Drawing, checked_options
 
 _RANGE, _FAR, _METADATA = "rng", "rng_far", "lidar.json"
 _INTENSITIES = {"reflectivity": "rfl", "signal": "signal", "near_ir": "nir"}
 _NONE = "none"
+
+_optics = functools.lru_cache(maxsize=8)(sweep_optics)
 
 
 class SweepView:
@@ -47,12 +48,7 @@ class SweepView:
         intensities = _intensities(spec, shape)
         given = checked_options(spec, "sweep", _options((*intensities, _NONE)), options)
         where = f"{spec.name}: {_METADATA}"
-        optics, shifts = _optics(spec.files[_METADATA], where)
-        if shape != (optics.beams, optics.columns):
-            raise FormatError(
-                f"{where}: has {optics.beams} beams and {optics.columns} columns, the channel "
-                f"{_RANGE} has {list(shape)}"
-            )
+        optics, shifts = _optics(spec.files[_METADATA], where, shape)
         self._intensity = given.pop("intensity")
         self._channel = intensities.get(self._intensity)
         self._far = _FAR in (channel.name for channel in spec.channels)
@@ -84,8 +80,6 @@ class SweepView:
 
     def draw(self, messages: Sequence[Message]) -> Drawing | None:
         """Draw the newest sweep; see `recorder.viewers.live.views.View`."""
-        if not messages:
-            return None
         message = messages[-1]
         self._samples.check(message)
         values, unit_m = pack_ranges(self._ranges(message))
@@ -104,13 +98,6 @@ class SweepView:
             return ranges
         far = self._grid.cut(self._samples.decoded(message, _FAR))
         return np.add(ranges, far, dtype=np.uint32, casting="unsafe") if far.any() else ranges
-
-
-@functools.lru_cache(maxsize=8)
-def _optics(text: str, where: str) -> tuple[OusterOptics, npt.NDArray[np.intp]]:
-    """Parse the sensor's optics; cached, because every viewer of a lidar needs them."""
-    optics = OusterOptics.of_metadata(text, where)
-    return optics, pixel_shifts(text, optics, where)
 
 
 def _intensities(spec: StreamSpec, shape: tuple[int, ...]) -> dict[str, str]:

@@ -19,12 +19,10 @@ from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import UsageError
 from recorder.viewers.foxglove import Foxglove
 from recorder.viewers.live.access import Access
-from recorder.viewers.live.app import Guard
-from recorder.viewers.live.backend import Note
-from recorder.viewers.live.clients import ClientRegistry
+from recorder.viewers.live.app import ClientRegistry, Guard
+from recorder.viewers.live.backend import Note, StaticContent
 from recorder.viewers.live.hub import Hub
 from recorder.viewers.live.server import listen, make_server
-from recorder.viewers.live.static_content import StaticContent
 from tests.viewers.live.foxglove.client import SUBPROTOCOL, Client
 
 OFFSET_NS = 1_717_236_000_000_000_123
@@ -149,9 +147,8 @@ async def serving(
         hub.declare(spec)
     executor = ThreadPoolExecutor(2)
     registry = ClientRegistry(8)
-    shown = StaticContent(
-        calibration, None if config is None else lambda: config, playback, session
-    )
+    player: Any = playback
+    shown = StaticContent(calibration, None if config is None else lambda: config, player, session)
     foxglove = Foxglove(hub, backend, executor, shown, register=registry.register)
 
     async def route(websocket: WebSocket) -> None:

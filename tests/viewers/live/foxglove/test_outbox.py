@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from recorder.viewers.foxglove.outbox import Outbox, OverflowingError
+from recorder.viewers.foxglove.outbox import Outbox
+from recorder.viewers.live.browser import DisconnectError
 
 
 async def turn() -> None:
@@ -66,5 +67,5 @@ async def test_an_ended_subscription_leaves_nothing() -> None:
 async def test_answers_that_nobody_takes_end_the_connection() -> None:
     outbox = Outbox(most_answers=10)
     await outbox.answer("x" * 100)  # a single one may be large: the list of all channels
-    with pytest.raises(OverflowingError, match="1 answers wait"):
+    with pytest.raises(DisconnectError, match="1 answers wait"):
         await outbox.answer("y")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.common.errors import ProtocolError
-from recorder.perception.foxglove.schema import Schema
+from recorder.perception.foxglove.channels import Schema
 from recorder.viewers.foxglove import protocol
 from recorder.viewers.foxglove.protocol import (
     Advertised,

@@ -261,7 +261,7 @@ async def test_a_viewer_that_sends_only_garbage_is_disconnected() -> None:
 async def test_a_stalled_viewer_holds_a_bounded_number_of_bytes_and_is_disconnected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connection_module, "STALL_S", 0.5)
+    monkeypatch.setattr("recorder.viewers.live.browser.STALL_S", 0.5)
     spec, _, message = first("camera")
     picture = bytes(message.frames[0])
     comment = b"\xff\xfe" + (60_002).to_bytes(2, "big") + bytes(60_000)

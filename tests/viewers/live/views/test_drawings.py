@@ -17,7 +17,7 @@ from drivers.kit.driver import SensorConfig
 from drivers.mmwave.driver import SIM_CHIRP
 from drivers.mmwave.model import SimulatedRadar
 from drivers.ouster.driver import OusterDriver
-from recorder.bus.wire import Kind, Message
+from recorder.bus.wire import Message
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.config.options import check_options
 from recorder.perception.earth import earth_points, local_to_earth
@@ -300,22 +300,6 @@ def test_series_of_every_kind_of_number() -> None:
     assert np.array_equal(arrays["speed"], data["speed"].astype("<f4"), equal_nan=True)
     assert list(arrays) == ["t", "ticks", "gear", "speed"]
     assert drawing.header["channels"][2]["labels"] == ["left", "right"]
-
-
-def test_losses_among_the_messages_are_left_out() -> None:
-    spec, sample, message = next(iter(play("imu", 1)))
-    lost = Message(Kind.LOST, spec.name, count=3, t_mono_ns=5)
-    view = make_view(spec, "series", {})
-    assert view.draw([lost]) is None and view.draw([]) is None
-    arrays, _ = draw(view, lost, message, lost)
-    assert len(arrays["t"]) == sample.count
-
-
-@pytest.mark.parametrize("sensor", ["camera", "lidar", "radar"])
-def test_nothing_is_drawn_of_no_message(sensor: str) -> None:
-    spec, _, _ = first(sensor)
-    name = {"camera": "picture", "lidar": "sweep", "radar": "range_doppler"}[sensor]
-    assert make_view(spec, name, {}).draw([]) is None
 
 
 def test_messages_of_several_samples_show_the_last() -> None:

@@ -1,4 +1,4 @@
-"""Poses for archives: lidar odometry, and notes about the poses of any source."""
+"""Options that several archives share, and what they choose: poses, and detections of radars."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from typing import Any
 import numpy as np
 
 from recorder.archives.context import PackingContext
+from recorder.archives.sample_workers import WorkerContext
 from recorder.common.errors import SessionError
-from recorder.config.options import Option
+from recorder.config.options import Option, OptionTable
 from recorder.perception.lidar.lidar import OusterOptics
 from recorder.perception.lidar.odometry import LidarOdometry, require_odometry
 from recorder.perception.poses import Cover, PoseSource, find_poses
+from recorder.perception.radar.frames import RadarFrames
+from recorder.perception.radar.geometry import RadarGeometry
+from recorder.perception.radar.radar import RadarProcessor
 from recorder.session.stream import Stream
 
 ODOMETRY = "kiss-icp"
@@ -78,3 +82,36 @@ def note_poses(
     if left_out := text.get("poses_left_out"):
         note(f"{left_out} left out: no position or rotation there, or times that go back", "poses")
     return text, held
+
+
+RADAR_OPTIONS: OptionTable = {
+    "radar_threshold_db": Option(
+        "float", 12.0, "threshold above the noise [dB]", minimum=3, maximum=60
+    ),
+    "radar_limit": Option("int", 256, "detections per frame", minimum=1, maximum=10_000),
+    "radar_rcs_db": Option("float", 67.2, "power of a target of 1 m2 at 1 m [dB]"),
+}
+"""Options of all archives with radar detections."""
+
+
+def radar_processor(geometry: RadarGeometry, options: Mapping[str, Any]) -> RadarProcessor:
+    """Return the processor of a radar's frames for the values of `RADAR_OPTIONS`."""
+    return RadarProcessor(geometry, options["radar_threshold_db"], options["radar_limit"])
+
+
+def radar_frames(
+    stream: Stream,
+    geometry: RadarGeometry,
+    options: Mapping[str, Any],
+    worker: WorkerContext | None,
+) -> RadarFrames:
+    """Return a radar's detections; archives of equal options share the object in a worker."""
+
+    def make() -> RadarFrames:
+        processor = radar_processor(geometry, options)
+        return RadarFrames(processor, lambda k: stream.sample(k, ["iq"])["iq"], stream.t_ns)
+
+    if worker is None:
+        return make()
+    settings = options["radar_threshold_db"], options["radar_limit"]
+    return worker.shared((stream.name, "detections", *settings), make)

@@ -1,25 +1,29 @@
-"""Exports of samples as pictures: of cameras, of lidars' sweeps, of radars' frames."""
+"""Exports of samples one by one: pictures of all sensors, points of lidars and radars."""
 
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives.export.made import Made, SampleFiles
 from recorder.codecs import CHANNEL_FORMATS
 from recorder.common.errors import FormatError
+from recorder.formats.pcd import encode_pcd
 from recorder.perception.camera.camera_pictures import Pictures
 from recorder.perception.frames import image_channel
 from recorder.perception.lidar.lidar import pixel_shifts
+from recorder.perception.lidar.points import SweepPoints
+from recorder.perception.radar.detections import RadarDetections
 from recorder.perception.radar.geometry import RadarGeometry
 from recorder.perception.radar.maps import RadarMaps, in_db_steps
 from recorder.perception.radar.radar import RadarProcessor
 from recorder.perception.sensor_files import lidar_optics
+from recorder.session.playback import recorded_spec
 from recorder.session.reader import lidar_range_mm
 from recorder.session.stream import Stream
 
@@ -28,6 +32,36 @@ LEAST_DB: Final = -10.0
 STEP_DB: Final = 0.25
 _RANGES: Final = {"rng": 1, "rng2": 2}
 _LONGEST_MM: Final = 0xFFFF
+
+
+class Made(NamedTuple):
+    """A file's content.
+
+    Attributes:
+        suffix: of its name, before the ending; empty if the sample has only one file.
+        data: its bytes.
+    """
+
+    suffix: str
+    data: bytes
+
+
+class SampleFiles(ABC):
+    """Encoder of one sample after another into files.  Safe for several threads.
+
+    Attributes:
+        files: number of files of a sample.
+    """
+
+    files = 1
+
+    @abstractmethod
+    def make(self, index: int) -> list[Made]:
+        """Return the files of a sample; FormatError or OSError if the sample is damaged."""
+
+    def remarks(self) -> list[str]:
+        """Return notes about all samples so far, one sentence each."""
+        return []
 
 
 class CameraPictures(SampleFiles):
@@ -133,6 +167,48 @@ class RangeDopplerPictures(SampleFiles):
         spectra = self._processor.spectra(self._stream.sample(index, ["iq"])["iq"])
         level_db, _ = self._maps.range_doppler(spectra)
         return [Made("", encode_png(in_db_steps(level_db, LEAST_DB, STEP_DB)))]
+
+
+class SweepClouds(SampleFiles):
+    """The points of a lidar, as `recorder.perception.lidar.points.POINT`.
+
+    Args:
+        stream: a stream whose kind is ``lidar``.
+
+    Raises:
+        FormatError: ``lidar.json`` cannot be used.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._sweeps = SweepPoints(recorded_spec(stream))
+
+    def make(self, index: int) -> list[Made]:
+        t_ns = int(self._stream.times(index, index + 1)[0])
+        start_ns, points = self._sweeps.points(
+            self._stream.sample(index, self._sweeps.channels), t_ns
+        )
+        return [Made("", encode_pcd(points, f"t: ns after {start_ns} ns since 1970-01-01 UTC"))]
+
+
+class DetectionClouds(SampleFiles):
+    """The detections of a radar, as `recorder.perception.radar.detections.DETECTION`.
+
+    Args:
+        stream: a stream whose kind is ``radar``.
+        geometry: of the radar.
+    """
+
+    def __init__(self, stream: Stream, geometry: RadarGeometry) -> None:
+        self._radar = RadarDetections(
+            geometry, lambda index: stream.sample(index, ["iq"])["iq"], stream.t_ns
+        )
+
+    def make(self, index: int) -> list[Made]:
+        return [Made("", encode_pcd(self._radar.points(index)))]
+
+    def remarks(self) -> list[str]:
+        return self._radar.remarks()
 
 
 def encode_png(picture: npt.NDArray[Any]) -> bytes:

@@ -1,4 +1,8 @@
-"""CAN frames as messages, in both profiles: a topic for classic frames, a topic for CAN FD."""
+"""CAN frames and UDP datagrams as messages of ROS 2, in both profiles.
+
+Classic frames and frames of CAN FD have a topic each.  A datagram is ``udp_msgs/msg/UdpPacket``, as
+ROS 2's drivers send it.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +17,18 @@ from recorder.bus.wire import Message
 from recorder.codecs.streams import StreamSpec
 from recorder.common.files import Buffer
 from recorder.formats.ros2.codec import encode_message
-from recorder.formats.ros2.definitions import CAN_FRAME, FD_FRAME
-from recorder.formats.ros2.messages import CanFrame, FdFrame, Header
-from recorder.perception.can_bus import ERROR, EXTENDED, FD, ID_MASK, REMOTE
+from recorder.formats.ros2.definitions import CAN_FRAME, FD_FRAME, UDP_PACKET
+from recorder.formats.ros2.messages import CanFrame, FdFrame, Header, UdpPacket
 from recorder.perception.foxglove.channels import EncodeSamples
+from recorder.perception.stream_contents import (
+    ERROR,
+    EXTENDED,
+    FD,
+    ID_MASK,
+    PAYLOAD,
+    REMOTE,
+    address_text,
+)
 
 COVERED: Final = frozenset({"id", "len", "data"})
 """Channels that the messages contain."""
@@ -77,3 +89,32 @@ def _classic(header: Header, number: int, length: int, data: bytes) -> CanFrame:
 def _fd(header: Header, number: int, data: bytes) -> FdFrame:
     extended, error = (bool(number & flag) for flag in (EXTENDED, ERROR))
     return FdFrame(header, number & ID_MASK, extended, error, len(data), data)
+
+
+def packet_topic(name: str, frame: str, spec: StreamSpec) -> tuple[Topic, EncodeSamples]:
+    """Return a topic with a message for each datagram.
+
+    Args:
+        name: name of the topic.
+        frame: frame of the headers.
+        spec: declaration of a stream of datagrams.
+    """
+    at = {channel.name: k for k, channel in enumerate(spec.channels)}
+
+    def encode(message: Message, offset_ns: int) -> list[tuple[int, Sequence[Buffer]]]:
+        made: list[tuple[int, Sequence[Buffer]]] = []
+        frames = [memoryview(each).cast("B") for each in message.frames]
+        (sizes,) = message.sizes
+        ends = np.cumsum(sizes, dtype=np.int64).tolist()
+        sources = bytes(frames[at["source"]])
+        ports = np.frombuffer(frames[at["source_port"]], "<u2").tolist()
+        payload, start = frames[at[PAYLOAD]], 0
+        for k, t_ns in enumerate(np.atleast_1d(message.t_mono_ns).tolist()):
+            header = Header(t_ns + offset_ns, frame)
+            address = address_text(sources[16 * k : 16 * k + 16])
+            packet = UdpPacket(header, address, ports[k], payload[start : ends[k]])
+            start = ends[k]
+            made.append((t_ns + offset_ns, encode_message(UDP_PACKET, packet)))
+        return made
+
+    return ros_topic(name, UDP_PACKET), encode

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from recorder.archives.sample_workers import read_ahead
 from recorder.common.errors import FormatError
-from recorder.perception.read_ahead import ReadAhead
 from recorder.session.stream import Stream
 
 
@@ -22,16 +22,16 @@ def test_samples_come_in_order_and_are_made_by_other_threads() -> None:
         makers.add(threading.get_ident())
         return index * index
 
-    with ReadAhead(make, 50) as squares:
-        assert [squares.take(index) for index in range(50)] == [n * n for n in range(50)]
+    with read_ahead(make, 50) as squares:
+        assert [square.result() for square in squares] == [n * n for n in range(50)]
     assert threading.get_ident() not in makers
     assert len(makers) <= 2
 
 
 def test_the_next_ones_are_made_while_one_is_worked_on() -> None:
     begun = [threading.Event() for _ in range(6)]
-    with ReadAhead(lambda index: begun[index].set(), 6) as samples:
-        samples.take(0)
+    with read_ahead(lambda index: begun[index].set(), 6) as samples:
+        next(samples).result()
         assert begun[1].wait(60)
         assert begun[2].wait(60)
         assert not begun[3].is_set()
@@ -49,15 +49,10 @@ def test_no_more_than_the_next_ones_are_made_at_a_time() -> None:
         with lock:
             most[0] -= 1
 
-    with ReadAhead(make, 8, ahead=2) as samples:
-        for index in range(8):  # each waits for another one that is being made
-            samples.take(index)
+    with read_ahead(make, 8) as samples:
+        for sample in samples:  # each waits for another one that is being made
+            sample.result()
     assert most[1] == 2
-
-
-def test_leaving_samples_out_and_going_back_give_the_right_ones() -> None:
-    with ReadAhead(lambda index: index, 20) as samples:
-        assert [samples.take(index) for index in (0, 7, 7, 3, 19, 0)] == [0, 7, 7, 3, 19, 0]
 
 
 def test_what_fails_is_told_when_it_is_taken() -> None:
@@ -66,26 +61,20 @@ def test_what_fails_is_told_when_it_is_taken() -> None:
             raise FormatError("sample 2 is damaged")
         return index
 
-    with ReadAhead(make, 5) as samples:
-        assert (samples.take(0), samples.take(1)) == (0, 1)
+    with read_ahead(make, 5) as samples:
+        assert (next(samples).result(), next(samples).result()) == (0, 1)
         with pytest.raises(FormatError, match="sample 2 is damaged"):
-            samples.take(2)
-        assert samples.take(3) == 3
+            next(samples).result()
+        assert next(samples).result() == 3
 
 
 def test_a_block_that_is_left_early_stops_the_making() -> None:
     made: list[int] = []
-    with pytest.raises(ZeroDivisionError), ReadAhead(made.append, 100) as samples:
-        samples.take(0)
+    with pytest.raises(ZeroDivisionError), read_ahead(made.append, 100) as samples:
+        next(samples).result()
         raise ZeroDivisionError
     assert set(made) <= {0, 1, 2}
     assert not any(thread.name.startswith("ahead") for thread in threading.enumerate())
-
-
-@pytest.mark.parametrize("index", [-1, 3])
-def test_a_sample_that_is_not_there(index: int) -> None:
-    with ReadAhead(lambda at: at, 3) as samples, pytest.raises(IndexError, match=f"{index} of 3"):
-        samples.take(index)
 
 
 @pytest.mark.parametrize("form", ["raw", "lzma", "lzmaf"])
@@ -101,7 +90,7 @@ def test_a_stream_is_read_by_several_threads(tmp_path: Path, form: str) -> None:
     meta = {"a": {"format": form, "type": "u2", "shape": [3000], "desc": ""}}
     (tmp_path / "meta.json").write_text(json.dumps(meta))
     stream = Stream(tmp_path)
-    with ReadAhead(lambda index: stream.sample(index)["a"], len(stream), ahead=4) as samples:
-        for index in range(len(stream)):
-            assert np.array_equal(samples.take(index), values[index])
+    with read_ahead(lambda index: stream.sample(index)["a"], len(stream)) as samples:
+        for sample, expected in zip(samples, values, strict=True):
+            assert np.array_equal(sample.result(), expected)
     stream.close()
