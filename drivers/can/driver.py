@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from drivers.can.live import LiveSource
-from drivers.can.model import DATABASE, SIM_CAN_OPTIONS
 from drivers.can.played import LogSource
-from drivers.can.simulated import SimulatedSource
+from drivers.can.simulated import DATABASE, SIM_CAN_OPTIONS, SimulatedSource
 from drivers.can.stream import Decoding
 from drivers.kit.driver import SensorConfig
 from drivers.kit.recorded_source import LATE_NS

@@ -13,7 +13,7 @@ from pathlib import Path
 from drivers.can.connection import open_can_socket, parse_stand_in
 from drivers.can.frames import ERROR, Frame, Logged, pack_frame
 from drivers.can.logs import read_log
-from drivers.can.model import DATABASE, SimulatedBus
+from drivers.can.simulated import DATABASE, SimulatedBus
 from drivers.kit.emulator import (
     LOOPBACK,
     STEP_NS,

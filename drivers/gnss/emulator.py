@@ -17,12 +17,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from drivers.gnss.gps_time import SECOND_NS, WEEK_NS
-from drivers.gnss.model import make_receiver
 from drivers.gnss.packets import FrameParser
+from drivers.gnss.simulated import make_receiver
 from drivers.gnss.stream import Reception
 from drivers.kit.emulator import EmulatedSource, Emulator
 from drivers.kit.emulator_faults import Fault, PacketFaults
+from drivers.kit.satellite_navigation import SECOND_NS, WEEK_NS
 from recorder.common.errors import DeviceError, SourceError
 from recorder.common.extras import need_extra
 from recorder.config.settings import SensorEntry

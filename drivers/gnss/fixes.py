@@ -15,7 +15,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from drivers.gnss.gps_time import (
+from drivers.gnss.packets import NMEA, SBF, UBX, Frame
+from drivers.kit.satellite_navigation import (
     GPS_EPOCH_NS,
     SECOND_NS,
     WEEK_NS,
@@ -23,7 +24,6 @@ from drivers.gnss.gps_time import (
     convert_utc_to_gps,
     wrap_to_cycle,
 )
-from drivers.gnss.packets import NMEA, SBF, UBX, Frame
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.common.errors import SourceError
 from recorder.common.extras import need_extra

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from drivers.gnss.gps_time import SECOND_NS, convert_gps_to_utc
+from drivers.kit.satellite_navigation import SECOND_NS, convert_gps_to_utc
 
 _EVERY_NS = 10 * SECOND_NS
 _FRESH_NS = 2 * SECOND_NS

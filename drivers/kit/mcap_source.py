@@ -17,9 +17,10 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from drivers.kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig
-from drivers.kit.mcap_can import can_channels, can_values
 from drivers.kit.mcap_pictures import extract_picture, is_encoded_here
 from drivers.kit.mcap_rows import (
+    can_channels,
+    can_values,
     column,
     inertial_channels,
     inertial_values,

@@ -16,9 +16,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from drivers.kit.emulator import EmulatedSource, Emulator
+from drivers.kit.emulator import EmulatedSource, Emulator, SerialPort
 from drivers.kit.emulator_faults import PACKET_KINDS, Fault, PacketFaults
-from drivers.kit.emulator_serial_port import SerialPort
 from drivers.mmwave import packets
 from drivers.mmwave.chirp import ChirpConfig
 from drivers.mmwave.emulator_card import CARD, HOST, CaptureCard

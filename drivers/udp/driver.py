@@ -14,9 +14,8 @@ from typing import ClassVar
 from drivers.kit.recorded_source import LATE_NS
 from drivers.kit.source_driver import SourceDriver
 from drivers.udp.live import LiveSource
-from drivers.udp.model import SIM_DATAGRAM_OPTIONS
 from drivers.udp.played import CaptureSource
-from drivers.udp.simulated import SimulatedSource
+from drivers.udp.simulated import SIM_DATAGRAM_OPTIONS, SimulatedSource
 from recorder.codecs.streams import StreamSpec
 from recorder.config.options import Option, OptionTable
 

@@ -20,7 +20,7 @@ from drivers.kit.emulator import (
     free_port,
 )
 from drivers.kit.udp_socket import parse_address
-from drivers.udp.model import SimulatedSender
+from drivers.udp.simulated import SimulatedSender
 from recorder.common.errors import DeviceError, FormatError, SourceError
 from recorder.formats.pcap.datagrams import read_datagrams
 

@@ -24,9 +24,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from drivers.kit.emulator import EmulatedSource, Emulator
+from drivers.kit.emulator import EmulatedSource, Emulator, SerialPort
 from drivers.kit.emulator_faults import Fault, PacketFaults
-from drivers.kit.emulator_serial_port import SerialPort
 from drivers.world.imu import make_imu
 from drivers.xsens.commands import (
     BITS_PER_BYTE,

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from drivers.kit.geodesy import geodetic
+from drivers.kit.satellite_navigation import geodetic
 from drivers.xsens.commands import PVT_HZ, Output
 from drivers.xsens.mtdata2 import Coordinates, MtData2, Values
 from drivers.xsens.sample_clock import TICK_NS

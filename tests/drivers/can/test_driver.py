@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from drivers.can.frames import ERROR, EXTENDED, FD, REMOTE, SENT, SWITCHED, Frame
-from drivers.can.model import DATABASE, STEERING_RATIO, WHEELBASE_M, SimulatedBus
+from drivers.can.simulated import DATABASE, STEERING_RATIO, WHEELBASE_M, SimulatedBus
 from drivers.kit.driver import Driver, Item, Lost, Sample, State
 from drivers.kit.udp_socket import Batch
 from drivers.world import World

@@ -14,7 +14,7 @@ import pytest
 from drivers.kit.driver import Item, Lost, Sample, State
 from drivers.kit.udp_socket import Batch, UdpReceiver, parse_address
 from drivers.udp.driver import UdpDriver
-from drivers.udp.model import HEAD
+from drivers.udp.simulated import HEAD
 from recorder.common.errors import ConfigError, DeviceError, SourceError
 from tests.drivers.udp.rig import (
     HERE,
