@@ -13,9 +13,8 @@ from drivers.camera.http.camera import HttpCamera
 from drivers.camera.pictures import LiveCamera, Note, Shot, choose_size
 from drivers.camera.rtsp.camera import RtspCamera
 from drivers.camera.stream import CameraSource
-from drivers.camera.v4l2.camera import V4l2Camera
+from drivers.camera.v4l2.camera import Timing, V4l2Camera
 from drivers.camera.v4l2.pixels import PIXEL_FORMATS
-from drivers.camera.v4l2.stamps import Timing
 from drivers.kit.driver import Item, Sample, SensorConfig, State
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.config.options import Option, OptionTable

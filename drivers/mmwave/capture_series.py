@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from drivers.mmwave.packet_files import first_position
 from drivers.mmwave.packets import PAYLOAD_BYTES
+from drivers.mmwave.raw_capture import first_position
 from recorder.common.errors import SourceError
 
 _NUMBERED: Final = re.compile(r"(.*?)(\d+)\.bin")

@@ -7,8 +7,7 @@ from typing import Any
 
 from drivers.kit.driver import Item
 from drivers.ouster.frames import Assembly
-from drivers.ouster.packet_counts import Repeats
-from drivers.ouster.packets import Checksums
+from drivers.ouster.packets import Checksums, Repeats
 from drivers.ouster.stream import Sensor, last_ns
 
 

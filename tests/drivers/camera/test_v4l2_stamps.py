@@ -10,7 +10,7 @@ import pytest
 
 from drivers.camera.pictures import LiveCamera, Missing, Note, Shot
 from drivers.camera.v4l2 import abi
-from drivers.camera.v4l2.stamps import Timing
+from drivers.camera.v4l2.camera import Timing
 from drivers.kit.driver import Sample, State
 from recorder.common.errors import SourceError
 from tests.drivers.camera.rig import driver, take

@@ -17,10 +17,9 @@ import numpy as np
 import pytest
 
 from drivers.gnss import live as live_module
-from drivers.gnss.connection import Line
+from drivers.gnss.connection import Line, PulsePerSecond
 from drivers.gnss.driver import GnssDriver
 from drivers.gnss.emulator import DELAY_NS, GnssEmulator
-from drivers.gnss.pps import PulsePerSecond
 from drivers.gnss.simulated import LEVEL_M, START_UTC_NS
 from drivers.kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig, State
 from drivers.kit.emulator_faults import Fault
