@@ -189,7 +189,7 @@ def test_the_database_is_read_once(
 
 
 def test_silence_ends_the_bus(kernel: FakeCan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drivers.can.live._FIRST_S", 0.05)
+    monkeypatch.setattr("drivers.kit.socket_source._FIRST_S", 0.05)
     monkeypatch.setattr("drivers.can.live._READ_S", 0.02)
     with pytest.raises(DeviceError, match="bus: can:can0: no frame arrives"):
         driver_for("can", "can0").open()

@@ -17,6 +17,7 @@ from drivers.kit.driver import Item, Lost, Sample, State
 from drivers.kit.emulator_faults import Fault
 from drivers.ouster.emulator import OusterEmulator
 from drivers.ouster.frames import Assembly
+from drivers.ouster.live import LiveSource
 from recorder.common.errors import ConfigError, DeviceError, SourceError
 from recorder.formats.pcap.datagrams import read_datagrams
 from tests.drivers.ouster.ouster_device import (
@@ -371,7 +372,7 @@ def send_and_read(driver: Any, sender: socket.socket, port: int, packets: Any) -
     thread = threading.Thread(target=send)
     thread.start()
     items: list[Item] = []
-    source = driver._live(driver.sensor)
+    source = LiveSource(driver.sensor, None)
     receive = source._receive
 
     def receive_when_ready(wait_s: float) -> None:
@@ -407,7 +408,7 @@ def test_packets_that_do_not_fit_the_metadata_are_named(tmp_path: Path) -> None:
     driver = live_driver(f"//127.0.0.1:{port}", "udp", metadata=metadata, imu_port=port)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         packets = lidar_packets(other, make_frame(other, 7))
-        source = driver._live(driver.sensor)
+        source = LiveSource(driver.sensor, None)
         receive = source._receive
 
         def receive_after_sending(wait_s: float) -> None:

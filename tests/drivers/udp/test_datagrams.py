@@ -237,7 +237,7 @@ def test_a_full_buffer_is_counted(sender: socket.socket) -> None:
 
 
 def test_silence_ends_the_device(monkeypatch: pytest.MonkeyPatch, sender: socket.socket) -> None:
-    monkeypatch.setattr("drivers.udp.live._FIRST_S", 0.05)
+    monkeypatch.setattr("drivers.kit.socket_source._FIRST_S", 0.05)
     monkeypatch.setattr("drivers.udp.live._READ_S", 0.02)
     port = free_port()
     driver = driver_for("udp", f"//127.0.0.1:{port}/", timeout_s=0.1)
@@ -247,7 +247,7 @@ def test_silence_ends_the_device(monkeypatch: pytest.MonkeyPatch, sender: socket
     sender.connect(("127.0.0.1", port))
     with UdpReceiver("127.0.0.1", port, 1 << 16, 0.0):
         pass  # the port is free again
-    monkeypatch.setattr("drivers.udp.live._FIRST_S", 60.0)
+    monkeypatch.setattr("drivers.kit.socket_source._FIRST_S", 60.0)
     monkeypatch.setattr(
         "drivers.udp.live.UdpReceiver",
         lambda *a, **k: _Greeted(sender, *a, **k),
