@@ -40,7 +40,6 @@ from drivers.kit.frozen_check import FrozenCheck
 from drivers.kit.read_watchdog import ReadWatchdog
 from drivers.kit.sample_batches import keep_samples, last_ns
 from drivers.kit.stamps import Stamps, Timeline
-from drivers.kit.writer_link import WriterLink
 from recorder.bus.messages import CHANGED
 from recorder.bus.messages import AnnouncedSession as Session
 from recorder.codecs.streams import StreamSpec
@@ -247,6 +246,8 @@ class Runner:
     def run(self) -> int:
         """Open, arm, and record every session until the process is asked to end."""
         device = Device(self._driver, self._clock, self._stop, report)
+        from drivers.kit.writer_link import WriterLink  # ZeroMQ: `schema` and `check` need none
+
         declared = self._driver.open() if self._driver.played else device.find()
         if declared is None:
             return 0

@@ -182,10 +182,8 @@ class OusterDriver(SourceDriver):
         """Open the source; a SourceError names the file and its fault."""
         match self.sensor.scheme:
             case "sim":
-                from drivers.ouster.model import START_NS
                 from drivers.ouster.simulated import SimulatedSource
 
-                self._origin_ns = START_NS  # the world's start is not the end of a sweep
                 return self.begin(SimulatedSource(self.sensor))
             case "pcap":
                 from drivers.ouster.played import PcapSource
@@ -214,4 +212,8 @@ class OusterDriver(SourceDriver):
     @property
     def origin_ns(self) -> int | None:
         """Source stamp at the session's start; None: the first item's stamp."""
-        return self._origin_ns if self._bag_source is None else self._bag_source.origin_ns
+        if self.sensor.scheme == "sim":  # the world's start is not the end of a sweep
+            from drivers.ouster.model import START_NS
+
+            return START_NS
+        return None if self._bag_source is None else self._bag_source.origin_ns

@@ -29,14 +29,12 @@ from drivers.camera.pictures import (
     make_gap_event,
     trim_jpeg,
 )
-from drivers.camera.raw_pictures import RAW_FORMATS
+from drivers.camera.raw_pictures import COPIED_FORMAT, PIXEL_FORMATS, RAW_FORMATS
 from drivers.camera.v4l2 import abi
 from drivers.camera.v4l2.buffers import BufferQueue, FilledBuffer
 from drivers.camera.v4l2.controls import ExposureTime, list_controls, read_controls, set_controls
 from drivers.camera.v4l2.pixels import (
-    COPIED_FORMAT,
     JPEG_FORMATS,
-    PIXEL_FORMATS,
     decode_planes,
     find_layout,
     format_code,

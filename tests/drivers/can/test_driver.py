@@ -254,7 +254,7 @@ def test_stamps_never_step_back_and_own_frames_are_marked(kernel: FakeCan) -> No
 def test_error_messages_are_recorded_counted_and_followed(
     kernel: FakeCan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("drivers.can.live._TELL_NS", 0)
+    monkeypatch.setattr("drivers.can.live.TELL_NS", 0)
     overflow = Frame(0, ERROR | 0x204, bytes([0, 1 | 4, 0, 0, 0, 0, 3, 97]))
     sent = [
         Frame(0, 0x10, b"\1"),

@@ -379,10 +379,11 @@ def send_and_read(driver: Any, sender: socket.socket, port: int, packets: Any) -
         ready.set()
         receive(wait_s)
 
-    source._receive = receive_when_ready
-    driver._live = lambda _: source
+    source._receive = receive_when_ready  # type: ignore[method-assign]
     try:
-        driver.open()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("drivers.ouster.live.LiveSource", lambda *_: source)
+            driver.open()
         with pytest.raises(DeviceError, match="no packets"):
             while True:
                 if (item := driver.read()) is not None:

@@ -120,7 +120,7 @@ def test_a_multicast_group_is_joined(sender: socket.socket) -> None:
 def test_only_the_sender_is_recorded_and_others_are_counted(
     sender: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("drivers.udp.live._TELL_NS", 0)
+    monkeypatch.setattr("drivers.udp.live.TELL_NS", 0)
     port = free_port()
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other,
@@ -170,7 +170,7 @@ def batch(numbers: list[int], dropped: list[int], sender: int = 1) -> Batch:
 def fake(monkeypatch: pytest.MonkeyPatch, batches: list[Batch], **options: Any) -> UdpDriver:
     made = FakeReceiver(batches)
     monkeypatch.setattr("drivers.udp.live.UdpReceiver", lambda *_, **__: made)
-    monkeypatch.setattr("drivers.udp.live._GATHER_S", 0.0)
+    monkeypatch.setattr("drivers.udp.live.LiveSource._gather_s", 0.0)
     driver = driver_for("udp", "127.0.0.1:2368", timeout_s=0, **options)
     driver.open()
     return driver
