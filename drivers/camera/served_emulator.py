@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from drivers.kit.emulator import LOOPBACK, Emulator
-from drivers.kit.emulator_faults import DEVICE_KINDS, Fault, PacketFaults
+from drivers.kit.emulator_faults import DEVICE_KINDS, Fault
 from recorder.common.errors import DeviceError
 from recorder.config.settings import SensorEntry
 
@@ -50,7 +50,6 @@ class ServedCamera(Emulator, Generic[C]):
 
     def __init__(self, sensor: SensorEntry, faults: Sequence[Fault] = (), seed: int = 0) -> None:
         super().__init__(sensor, faults, seed)
-        self._packets = PacketFaults(faults, seed)
         self._device_faults = [f for f in faults if f.kind in DEVICE_KINDS]
         self._begun: set[int] = set()  # indices of device faults that have begun
         self._clients: list[C] = []

@@ -21,7 +21,7 @@ from drivers.kit.emulator import (
     EmulatedSource,
     SendingEmulator,
     datagram_socket,
-    free_port,
+    free_ports,
 )
 from recorder.common.errors import DeviceError, FormatError, SourceError
 
@@ -34,7 +34,7 @@ class CanEmulator(SendingEmulator):
     def start(self) -> EmulatedSource:
         options = self.sensor.options
         self._begin("frame")
-        address = options["to"] or f"{LOOPBACK}:{free_port()}"
+        address = options["to"] or f"{LOOPBACK}:{free_ports()[0]}"
         try:
             place = parse_stand_in(address)
         except SourceError as error:

@@ -10,7 +10,6 @@ import socket
 import tempfile
 import tty
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,7 +72,8 @@ class Emulator(ABC):
         self.sensor = sensor
         self.faults = tuple(faults)
         self.seed = seed
-        self.injected: Counter[str] = Counter()
+        self._packet_faults = PacketFaults(self.faults, seed)
+        self.injected = self._packet_faults.injected
         self.finished = False
         self.late_ns = 0
 
@@ -122,7 +122,7 @@ class SendingEmulator(Emulator):
             self._next = next(self._feed, None)
             self._send(at_ns / 1e9, packet)
         if not self.finished:
-            for packet in self._faults.flush():
+            for packet in self._packet_faults.flush():
                 self._put(packet)
         self.finished = True
         return now_ns + STEP_NS
@@ -156,7 +156,6 @@ class SendingEmulator(Emulator):
         sensor = self.sensor
         if sensor.scheme not in ("sim", "file"):
             raise SourceError(f"{sensor.scheme}: is no source that can be emulated")
-        self._faults = PacketFaults(self.faults, self.seed)
         self._feed = self._packets()
         self._next = next(self._feed, None)
         if self._next is None:
@@ -171,10 +170,8 @@ class SendingEmulator(Emulator):
             if fault.kind in _SILENT and fault.is_active(t_s):
                 self.injected[fault.kind] += 1
                 return
-        for sent in self._faults.apply(t_s, packet) if packet else [packet]:
+        for sent in self._packet_faults.apply(t_s, packet) if packet else [packet]:
             self._put(sent)
-        self.injected.update(self._faults.injected)
-        self._faults.injected.clear()
 
     def _packets(self) -> Iterator[Due]:
         if self.sensor.scheme == "sim":
@@ -199,11 +196,15 @@ def datagram_socket(host: str) -> socket.socket:
     return socket.socket(family, socket.SOCK_DGRAM)
 
 
-def free_port() -> int:
-    """Return a UDP port of the loopback interface that nothing uses."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind((LOOPBACK, 0))
-        return int(free.getsockname()[1])
+def free_ports(count: int = 1) -> list[int]:
+    """Return UDP ports of the loopback interface that nothing uses."""
+    with contextlib.ExitStack() as stack:
+        ports = []
+        for _ in range(count):
+            free = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            free.bind((LOOPBACK, 0))
+            ports.append(int(free.getsockname()[1]))
+        return ports
 
 
 class SerialPort:

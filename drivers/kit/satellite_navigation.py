@@ -1,7 +1,7 @@
-"""Times and places of satellite navigation: GPS time and UTC, ECEF and WGS 84 (NIMA TR8350.2).
+"""Times and places of satellite navigation: channels, GPS time and UTC, ECEF and WGS 84.
 
-GPS time counts seconds since 1980-01-06 00:00 UTC without leap seconds.  The table of leap seconds
-is that of IERS Bulletin C; none was announced after 2017-01-01.
+WGS 84 is that of NIMA TR8350.2.  GPS time counts seconds since 1980-01-06 00:00 UTC without leap
+seconds.  The table of leap seconds is that of IERS Bulletin C; none was announced after 2017-01-01.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+
+from recorder.codecs.streams import ChannelSpec
 
 Floats = npt.NDArray[np.float64]
 
@@ -54,6 +56,18 @@ def earth_fixed(enu_m: Floats, origin: tuple[float, float, float]) -> Floats:
     found: Floats = centre + enu_m @ np.array(rows)
     return found
 
+
+POSITION: Final = ChannelSpec(
+    "pos", "raw", "f8", (3,), "latitude, longitude, height above the ellipsoid; NaN: none", "deg, m"
+)
+VELOCITY: Final = ChannelSpec(
+    "vel", "raw", "f4", (3,), "velocity north, east, down; NaN: none", "m/s"
+)
+FIX: Final = ChannelSpec(
+    "fix", "raw", "u1", (), "the receiver's fix: 0 none, 1 dead reckoning, 2 2D, 3 3D, 4 with "
+    "dead reckoning, 5 time alone",
+)  # fmt: skip
+SATELLITES: Final = ChannelSpec("sats", "raw", "u1", (), "satellites in use")
 
 SECOND_NS: Final = 1_000_000_000
 WEEK_NS: Final = 604_800 * SECOND_NS

@@ -171,9 +171,7 @@ class CameraEmulator(ServedCamera[_Client]):
     def _hit(self, t_s: float, jpeg: bytes, number: int, device_ns: int) -> list[bytes]:
         """Return the parts that are sent for a picture."""
         token = number.to_bytes(8, "big")  # replaces the picture, so that only JPEGs are damaged
-        outcome = self._packets.apply(t_s, token)
-        for kind in self._packets.injected:
-            self.injected[kind] = self._packets.injected[kind]
+        outcome = self._packet_faults.apply(t_s, token)
         good = encode_part(jpeg, number, device_ns)
         bad = encode_part(jpeg[: len(jpeg) // 2], number, device_ns)
         return [good if each == token else bad for each in outcome]

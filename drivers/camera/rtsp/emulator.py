@@ -173,9 +173,8 @@ class RtspCameraEmulator(ServedCamera[_Client]):
             time_ns = START_NS + since_ns + self._jump_ns
             self._send_all(1, self._sender.report(time_ns, timestamp))
         for packet in packets:
-            for sent in self._packets.apply(t_s, packet):
+            for sent in self._packet_faults.apply(t_s, packet):
                 self._send_all(0, sent)
-        self.injected.update(self._packets.injected - self.injected)
 
     def _send_all(self, kind: int, packet: bytes) -> None:
         """Send RTP (0) or RTCP (1) to all clients that play."""
