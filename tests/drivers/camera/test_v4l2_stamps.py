@@ -232,7 +232,7 @@ def test_latency_moves_stamps_of_arrival(
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(f"drivers.camera.live.{made}", Arriving)
+    monkeypatch.setattr(f"drivers.camera.{scheme}.camera.{made}", Arriving)
     opened = driver("//cam/x", scheme, latency_ms=30.0, exposure_ms=8.0, readout_ms=2.0)
     (spec,) = opened.open()
     assert [channel.name for channel in spec.channels] == ["video.avi"]
