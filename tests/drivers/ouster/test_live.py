@@ -58,6 +58,7 @@ def record(emulator: OusterEmulator, enough: Any, speed: int = FAST, **options: 
     with running(emulator, speed) as address:
         driver = live_driver(address, **options)
         specs = open_again(driver)
+        assert not any(spec.finite for spec in specs)
         try:
             items = read_until(driver, enough)
         finally:
