@@ -167,8 +167,8 @@ class Driver(ABC):
     """Base of all drivers.
 
     Subclasses declare options and sources in class attributes and implement `open`, `read`,
-    `close`.  Heavy libraries are imported in `open`, so that ``schema`` starts quickly.  The loop
-    around a driver, in short::
+    `close`.  Heavy libraries, and the modules of single sources, are imported in `open`, so that
+    ``schema`` starts quickly.  The loop around a driver, in short::
 
         driver = MyDriver(sensor)
         specs = driver.open()            # declares the streams; may be called again after close()
