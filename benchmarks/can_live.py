@@ -19,7 +19,7 @@ from typing import Any, Final
 from benchmarks.harness import Figure, Option, Run
 from benchmarks.recording import record_measured
 from drivers.can.frames import Frame, pack_frame
-from drivers.can.model import DATABASE, SimulatedBus
+from drivers.can.simulated import DATABASE, SimulatedBus
 
 OPTIONS = {
     "seconds": Option("float", 20.0, "length of a run", minimum=3.0),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from drivers.ouster.headless import provide_library
+from drivers.ouster.sdk import provide_library
 from tests import campaigns
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # others would spin between two matrices

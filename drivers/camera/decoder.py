@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import os
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -12,6 +12,10 @@ from drivers.camera.pictures import Missing, Shot
 from drivers.camera.rtsp.messages import Media
 from drivers.camera.rtsp.rtp import AccessUnit
 from recorder.common.errors import SourceError, need_extra
+
+if TYPE_CHECKING:
+    from drivers.camera.rtsp.messages import Media
+    from drivers.camera.rtsp.rtp import AccessUnit
 
 _NAMES = {"h264": "h264", "h265": "hevc"}
 _MOST_THREADS = 4

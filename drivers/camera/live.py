@@ -9,13 +9,9 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from drivers.camera.http.camera import HttpCamera
 from drivers.camera.pictures import LiveCamera, Note, Shot, choose_size
-from drivers.camera.rtsp.camera import RtspCamera
+from drivers.camera.raw_pictures import PIXEL_FORMATS
 from drivers.camera.stream import CameraSource
-from drivers.camera.v4l2.camera import V4l2Camera
-from drivers.camera.v4l2.pixels import PIXEL_FORMATS
-from drivers.camera.v4l2.stamps import Timing
 from drivers.kit.driver import Item, Sample, SensorConfig, State
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.config.options import Option, OptionTable
@@ -130,6 +126,8 @@ class V4l2Source(LiveSource):
         self._latency_ns = 0  # `Timing` subtracts it
 
     def make(self) -> LiveCamera:
+        from drivers.camera.v4l2.camera import Timing, V4l2Camera
+
         options = self.config
         return V4l2Camera(
             self.name,
@@ -159,6 +157,8 @@ class RtspSource(LiveSource):
     copies = True
 
     def make(self) -> LiveCamera:
+        from drivers.camera.rtsp.camera import RtspCamera
+
         return RtspCamera(
             self.name,
             self.address,
@@ -180,6 +180,8 @@ class HttpSource(LiveSource):
     }  # fmt: skip
 
     def make(self) -> LiveCamera:
+        from drivers.camera.http.camera import HttpCamera
+
         return HttpCamera(
             self.name,
             self._scheme,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from drivers.camera.files.h264 import H264File
-from drivers.camera.files.numbered import NumberedPictures, open_video
-from drivers.camera.files.video import VideoFile
 from drivers.camera.pictures import Note, choose_size
 from drivers.camera.stream import CameraSource
 from drivers.kit.driver import EndOfSource, Item, State
 from recorder.codecs.streams import StreamSpec
+
+if TYPE_CHECKING:
+    from drivers.camera.files.h264 import H264File
+    from drivers.camera.files.numbered import NumberedPictures
+    from drivers.camera.files.video import VideoFile
 
 
 class FileSource(CameraSource):
@@ -33,10 +35,14 @@ class FileSource(CameraSource):
     def open(self) -> StreamSpec:
         where = f"{self.name}: file:{self.address}"
         if self.copying:
+            from drivers.camera.files.h264 import H264File
+
             copied = H264File(where, self.address, self.config["fps"])
             copied.open()
             self._video = copied
             return self.spec(copied.size, copied.fps, {"codec": "h264"}, finite=True)
+        from drivers.camera.files.numbered import open_video
+
         video = open_video(where, self.address, self.config["fps"])
         self._video, self._size = video, choose_size(self.config, video.size)
         passed_through = video.jpegs and self._size is None

@@ -83,6 +83,14 @@ RAW_FORMATS: Final[Mapping[str, RawFormat]] = {
 }
 """Raw formats by name, as in ``pixel_format``."""
 
+PIXEL_FORMATS: Final = (
+    "MJPG", "JPEG", "YUYV", "UYVY", "NV12", "NM12", "YU12", "YM12", "BGR3", "RGB3", "GREY",
+    *RAW_FORMATS, "H264",
+)  # fmt: skip
+"""Supported formats, best first: by their codes, raw formats by the kernel's names."""
+COPIED_FORMAT = "H264"
+"""Compressed video, which is recorded as it is (``codec: copy``) and not decoded."""
+
 
 def unpack_pixels(rows: Rows, form: RawFormat) -> npt.NDArray[Any]:
     """Return the values of a picture, one by one.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from drivers.kit.emulator import LOOPBACK, Emulator
-from drivers.kit.emulator_faults import DEVICE_KINDS, Fault, PacketFaults
+from drivers.kit.emulator_faults import DEVICE_KINDS, Fault
 from recorder.common.errors import DeviceError
 from recorder.config.settings import SensorEntry
 
@@ -27,12 +27,14 @@ class Client:
         host: address of the client.
         request: the bytes received so far.
         waiting: the bytes to send.
+        playing: the client receives pictures.
     """
 
     socket: socket.socket
     host: str
     request: bytearray = field(default_factory=bytearray)
     waiting: bytearray = field(default_factory=bytearray)
+    playing: bool = False
 
 
 C = TypeVar("C", bound=Client)
@@ -50,7 +52,6 @@ class ServedCamera(Emulator, Generic[C]):
 
     def __init__(self, sensor: SensorEntry, faults: Sequence[Fault] = (), seed: int = 0) -> None:
         super().__init__(sensor, faults, seed)
-        self._packets = PacketFaults(faults, seed)
         self._device_faults = [f for f in faults if f.kind in DEVICE_KINDS]
         self._begun: set[int] = set()  # indices of device faults that have begun
         self._clients: list[C] = []
@@ -62,16 +63,51 @@ class ServedCamera(Emulator, Generic[C]):
         self._next = 0  # index of the next picture
         self._power_on_ns = 0  # since the start
         self._jump_ns = 0
-        self._absent = self._rebooting = self._watched = False
+        self._absent = self._rebooting = self._watched = self._ended = False
         self.skipped = 0
 
+    @property
     @abstractmethod
-    def _receive(self, client: C) -> bool:
-        """Answer a client's requests; return False if the client has left."""
+    def _sequential(self) -> bool:
+        """Pictures are taken one after the other, from a first client on."""
+
+    @abstractmethod
+    def _receive(self, client: C, data: bytes) -> bool:
+        """Answer a client's requests; return False if the client has to leave."""
+
+    @abstractmethod
+    def _skip(self, elapsed_ns: int) -> None:
+        """Skip the pictures up to a time: no client receives them."""
+
+    @abstractmethod
+    def _picture(self, due_ns: int) -> None:
+        """Take picture `_next` and send it; after the last one, set `_ended`."""
 
     @abstractmethod
     def _reappear(self, elapsed_ns: int, /, *, rebooted: bool) -> None:
         """Continue after an absence."""
+
+    def step(self, now_ns: int) -> int:
+        if self._start_ns is None or (self._sequential and not self._watched):
+            self._start_ns = now_ns
+        elapsed_ns = now_ns - self._start_ns
+        self._begin_faults(elapsed_ns)
+        if self._absent:
+            self._skip(elapsed_ns)
+            return now_ns + POLL_NS
+        self._accept()
+        self._serve()
+        if not self._sequential and not any(client.playing for client in self._clients):
+            self._skip(elapsed_ns)
+        due_ns = self._due_ns(self._next)
+        # One picture per step, so that each is sent even if drawing takes longer than a period.
+        waits = self._sequential and not self._watched
+        if not waits and not self._ended and due_ns <= elapsed_ns:
+            self.late_ns = elapsed_ns - due_ns
+            self._picture(due_ns)
+        self._serve()
+        self.finished |= self._ended and not self._clients
+        return max(now_ns, min(now_ns + POLL_NS, self._start_ns + self._due_ns(self._next)))
 
     def _listen(self) -> None:
         self._listener = self._bind(socket.SOCK_STREAM, self._port)
@@ -145,7 +181,7 @@ class ServedCamera(Emulator, Generic[C]):
     def _serve(self) -> None:
         for client in list(self._clients):
             try:
-                alive = self._receive(client) and self._send(client)
+                alive = self._read(client) and self._send(client)
             except BlockingIOError:
                 alive = True
             except OSError:
@@ -153,6 +189,13 @@ class ServedCamera(Emulator, Generic[C]):
             if not alive:
                 client.socket.close()
                 self._clients.remove(client)
+
+    def _read(self, client: C) -> bool:
+        try:
+            data = client.socket.recv(4096)
+        except BlockingIOError:
+            return True
+        return bool(data) and self._receive(client, data)
 
     def _send(self, client: C) -> bool:
         """Send the waiting bytes; return False if the connection is to be closed."""

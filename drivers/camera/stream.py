@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from drivers.camera.pictures import CodedPicture, Missing, Picture, resize_picture
-from drivers.camera.v4l2.pixels import COPIED_FORMAT
+from drivers.camera.raw_pictures import COPIED_FORMAT
 from drivers.kit.driver import Item, Lost, Sample, SensorConfig
 from recorder.codecs.raw_pixels import Levels, RawPixels
 from recorder.codecs.streams import ChannelSpec, StreamSpec

@@ -11,10 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from drivers.can.live import LiveSource
-from drivers.can.model import DATABASE, SIM_CAN_OPTIONS
-from drivers.can.played import LogSource
-from drivers.can.simulated import SimulatedSource
+from drivers.can.simulated import DATABASE, SIM_CAN_OPTIONS, SimulatedSource
 from drivers.can.stream import Decoding
 from drivers.kit.driver import SensorConfig
 from drivers.kit.recorded_source import LATE_NS
@@ -98,15 +95,11 @@ class CanDriver(SourceDriver):
         "sim": "the bus of the simulated vehicle, endless",
     }
     live_schemes: ClassVar[frozenset[str]] = frozenset({"can"})
+    sim_origin_ns = 0  # start of the simulated bus
 
     def __init__(self, sensor: SensorConfig) -> None:
         super().__init__(sensor)
         self._decoding: Decoding | None = None
-
-    @property
-    def origin_ns(self) -> int | None:
-        """Start of the simulated bus; None for other sources."""
-        return 0 if self.sensor.scheme == "sim" else None
 
     def open(self) -> Sequence[StreamSpec]:
         """Open the source.
@@ -125,9 +118,13 @@ class CanDriver(SourceDriver):
             case "sim":
                 return self.begin(SimulatedSource(self.sensor, decoding))
             case "can":
+                from drivers.can.live import LiveSource
+
                 live = LiveSource(self.sensor, decoding)
                 return self.begin(live, live.warnings)
             case _:
+                from drivers.can.played import LogSource
+
                 return self.begin(LogSource(self.sensor, decoding))
 
     def _read_database(self) -> Decoding:

@@ -13,7 +13,7 @@ from pathlib import Path
 from drivers.can.connection import open_can_socket, parse_stand_in
 from drivers.can.frames import ERROR, Frame, Logged, pack_frame
 from drivers.can.logs import read_log
-from drivers.can.model import DATABASE, SimulatedBus
+from drivers.can.simulated import DATABASE, SimulatedBus
 from drivers.kit.emulator import (
     LOOPBACK,
     STEP_NS,
@@ -21,7 +21,7 @@ from drivers.kit.emulator import (
     EmulatedSource,
     SendingEmulator,
     datagram_socket,
-    free_port,
+    free_ports,
 )
 from recorder.common.errors import DeviceError, FormatError, SourceError
 
@@ -34,7 +34,7 @@ class CanEmulator(SendingEmulator):
     def start(self) -> EmulatedSource:
         options = self.sensor.options
         self._begin("frame")
-        address = options["to"] or f"{LOOPBACK}:{free_port()}"
+        address = options["to"] or f"{LOOPBACK}:{free_ports()[0]}"
         try:
             place = parse_stand_in(address)
         except SourceError as error:

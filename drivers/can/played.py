@@ -23,7 +23,7 @@ from drivers.can.frames import (
     collect_frames,
 )
 from drivers.can.logs import read_log
-from drivers.can.stream import Decoding, frame_sample, frame_stream
+from drivers.can.stream import Decoding, error_items, frame_sample, frame_stream
 from drivers.kit.driver import Item, Lost, SensorConfig, State
 from drivers.kit.recorded_source import SHORT_BATCH_NS
 from recorder.codecs.streams import StreamSpec
@@ -164,7 +164,7 @@ class LogSource:
         frames = collect_frames(batch, self._width)
         yield frame_sample(self._sensor.name, frames)
         for k in np.flatnonzero(frames.id & ERROR).tolist():
-            yield from self._error(batch[k])
+            yield from error_items(self._errors, self._sensor.name, batch[k])
         yield from self._decoding.samples(frames)
         t_ns = batch[-1].t_ns
         if self._told_ns is None:
@@ -172,13 +172,6 @@ class LogSource:
         elif t_ns - self._told_ns > _TELL_NS:
             self._told_ns = t_ns
             yield from self._reports(t_ns)
-
-    def _error(self, frame: Frame) -> Iterator[Item]:
-        if self._errors.feed(frame.id, frame.data):
-            detail = {"reason": "the controller's receive buffer was full"}
-            yield Lost(self._sensor.name, frame.t_ns, "device", None, detail=detail)
-        if (state := self._errors.take_changed_state()) is not None:
-            yield State(self._sensor.name, frame.t_ns, state, lasting=True)
 
     def _reports(self, t_ns: int, *, is_over: bool = False) -> Iterator[Item]:
         counts: dict[str, Any] = self._errors.report() or {}

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from drivers.can.frames import CLASSIC_BYTES, Frames
+from drivers.can.errors import BusErrors
+from drivers.can.frames import CLASSIC_BYTES, Frame, Frames
 from drivers.can.signals import MessageDecoder, SignalTable, format_signals
-from drivers.kit.driver import Sample, SensorConfig, State
+from drivers.kit.driver import Item, Lost, Sample, SensorConfig, State
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.common.errors import ConfigError, FormatError, ProtocolError, SourceError
 
@@ -150,3 +151,12 @@ class Decoding:
 def frame_sample(stream: str, frames: Frames) -> Sample:
     """Convert frames to a sample."""
     return Sample(stream, frames.t_ns, frames.channels())
+
+
+def error_items(errors: BusErrors, stream: str, frame: Frame) -> Iterator[Item]:
+    """Yield the items of a frame with the flag ERROR: a loss, and a change of the bus's state."""
+    if errors.feed(frame.id, frame.data):
+        detail = {"reason": "the controller's receive buffer was full"}
+        yield Lost(stream, frame.t_ns, "device", None, detail=detail)
+    if (state := errors.take_changed_state()) is not None:
+        yield State(stream, frame.t_ns, state, lasting=True)

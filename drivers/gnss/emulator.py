@@ -17,12 +17,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from drivers.gnss.gps_time import SECOND_NS, WEEK_NS
-from drivers.gnss.model import make_receiver
 from drivers.gnss.packets import FrameParser
+from drivers.gnss.simulated import make_receiver
 from drivers.gnss.stream import Reception
 from drivers.kit.emulator import EmulatedSource, Emulator
-from drivers.kit.emulator_faults import Fault, PacketFaults
+from drivers.kit.emulator_faults import Fault
+from drivers.kit.satellite_navigation import SECOND_NS, WEEK_NS
 from recorder.common.errors import DeviceError, SourceError, need_extra
 from recorder.config.settings import SensorEntry
 
@@ -79,7 +79,6 @@ class GnssEmulator(Emulator):
 
     def __init__(self, sensor: SensorEntry, faults: Sequence[Fault] = (), seed: int = 0) -> None:
         super().__init__(sensor, faults, seed)
-        self._packets = PacketFaults(faults, seed)
         self._silent = [f for f in faults if f.kind in ("stall", "unplug")]
         self._listener: socket.socket | None = None
         self._hosts: list[socket.socket] = []
@@ -142,11 +141,10 @@ class GnssEmulator(Emulator):
                 self.injected[silent.kind] += len(messages)
             else:
                 for message in messages:
-                    for packet in self._packets.apply(due_ns / 1e9, message):
+                    for packet in self._packet_faults.apply(due_ns / 1e9, message):
                         self._send(packet)
             self._next = next(self._epochs, None)
         self.finished = self._next is None
-        self.injected.update(self._packets.injected - self.injected)
         due_ns = now_ns + _IDLE_NS
         return due_ns if self._next is None else min(due_ns, self._epoch_ns + self._next[0])
 

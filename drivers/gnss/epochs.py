@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers.gnss.fixes import AUTONOMOUS, CHANNELS, DEAD_RECKONING, FIX_2D, NO_VECTOR, NONE, Part
-from drivers.gnss.gps_time import (
+from drivers.gnss.packets import Frame
+from drivers.kit.satellite_navigation import (
     DAY_NS,
     WEEK_NS,
     convert_gps_to_utc,
     convert_utc_to_gps,
     wrap_to_cycle,
 )
-from drivers.gnss.packets import Frame
 
 _LATEST_NS: Final = 1 << 62  # in 2126; epoch ns of it are an int64
 

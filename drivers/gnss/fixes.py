@@ -15,15 +15,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from drivers.gnss.gps_time import (
+from drivers.gnss.packets import NMEA, SBF, UBX, Frame
+from drivers.kit.satellite_navigation import (
+    FIX,
     GPS_EPOCH_NS,
+    POSITION,
+    SATELLITES,
     SECOND_NS,
+    VELOCITY,
     WEEK_NS,
     convert_gps_to_utc,
     convert_utc_to_gps,
     wrap_to_cycle,
 )
-from drivers.gnss.packets import NMEA, SBF, UBX, Frame
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.common.errors import SourceError, need_extra
 
@@ -31,20 +35,14 @@ NONE, DEAD_RECKONING, FIX_2D, FIX_3D, COMBINED, TIME_ONLY = range(6)
 AUTONOMOUS, DIFFERENTIAL, RTK_FIXED, RTK_FLOAT, ESTIMATED = 1, 2, 4, 5, 6
 """Values of the channel ``quality``, as in NMEA's GGA."""
 CHANNELS: Final = (
-    ChannelSpec(
-        "pos", "raw", "f8", (3,), "latitude, longitude, height above the ellipsoid; NaN: none",
-        "deg, m",
-    ),
-    ChannelSpec("vel", "raw", "f4", (3,), "velocity north, east, down; NaN: none", "m/s"),
-    ChannelSpec(
-        "fix", "raw", "u1", (), "the receiver's fix: 0 none, 1 dead reckoning, 2 2D, 3 3D, 4 with "
-        "dead reckoning, 5 time alone",
-    ),
+    POSITION,
+    VELOCITY,
+    FIX,
     ChannelSpec(
         "cov", "raw", "f4", (3, 3), "covariance of the position north, east, down; NaN: unknown",
         "m^2",
     ),
-    ChannelSpec("sats", "raw", "u1", (), "satellites in use"),
+    SATELLITES,
     ChannelSpec("utc", "raw", "i8", (), "UTC since 1970", "ns"),
     ChannelSpec(
         "quality", "raw", "u1", (), "0 none, 1 autonomous, 2 differential, 4 RTK fixed, 5 RTK "

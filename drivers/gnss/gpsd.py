@@ -24,8 +24,8 @@ from drivers.gnss.fixes import (
     Part,
     read_number,
 )
-from drivers.gnss.gps_time import SECOND_NS, convert_utc_to_gps
 from drivers.gnss.packets import FrameParser
+from drivers.kit.satellite_navigation import SECOND_NS, convert_utc_to_gps
 
 _TPV: Final = frozenset(
     ("lat", "lon", "altHAE", "speed", "track", "climb", "velN", "velE", "velD", "epx", "epy", "epv")

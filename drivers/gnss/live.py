@@ -8,13 +8,18 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from drivers.gnss.connection import Line, SerialLine, TcpLine
+from drivers.gnss.connection import Line, PulsePerSecond, SerialLine, TcpLine
 from drivers.gnss.epochs import Row
 from drivers.gnss.fixes import gnss_spec
 from drivers.gnss.gpsd import GpsdReception
-from drivers.gnss.pps import PulsePerSecond
-from drivers.gnss.second_receiver import PlaceTrack
-from drivers.gnss.stream import UNPLACED, Cadence, EpochReports, Reception, estimate_rate
+from drivers.gnss.stream import (
+    UNPLACED,
+    Cadence,
+    EpochReports,
+    PlaceTrack,
+    Reception,
+    estimate_rate,
+)
 from drivers.kit.driver import Item, Lost, Sample, SensorConfig, State
 from drivers.kit.serial_time import ByteArrivals, MinDelayClock
 from recorder.common.errors import DeviceError

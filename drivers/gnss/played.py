@@ -9,10 +9,16 @@ import numpy as np
 
 from drivers.gnss.epochs import Row, Unrecorded
 from drivers.gnss.fixes import gnss_spec
-from drivers.gnss.gps_time import DAY_NS, SECOND_NS
-from drivers.gnss.second_receiver import PlaceTrack
-from drivers.gnss.stream import UNPLACED, Cadence, EpochReports, Reception, estimate_rate
+from drivers.gnss.stream import (
+    UNPLACED,
+    Cadence,
+    EpochReports,
+    PlaceTrack,
+    Reception,
+    estimate_rate,
+)
 from drivers.kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig, State
+from drivers.kit.satellite_navigation import DAY_NS, SECOND_NS
 from recorder.common.errors import SourceError
 
 _CHUNK = 1 << 16

@@ -167,8 +167,8 @@ class Driver(ABC):
     """Base of all drivers.
 
     Subclasses declare options and sources in class attributes and implement `open`, `read`,
-    `close`.  Heavy libraries are imported in `open`, so that ``schema`` starts quickly.  The loop
-    around a driver, in short::
+    `close`.  Heavy libraries, and the modules of single sources, are imported in `open`, so that
+    ``schema`` starts quickly.  The loop around a driver, in short::
 
         driver = MyDriver(sensor)
         specs = driver.open()            # declares the streams; may be called again after close()
@@ -188,6 +188,7 @@ class Driver(ABC):
         recorded_kind: kind of stream that the kit plays for the driver from recordings in VRS and
             MCAP, see `drivers.kit.vrs_source` and `mcap_source`; "": the kit plays none.
         stream_suffixes: suffixes of further streams after the sensor's name (``_imu``).
+        sim_origin_ns: of ``sim:``, the source stamp at the session's start; None: the first item's.
         receives: addresses and UDP ports of this machine at which no other driver may receive, once
             the source is open; the address "" means all.
         warnings: possible causes of data loss although the source opens; `open` sets them,
@@ -209,13 +210,14 @@ class Driver(ABC):
     live_schemes: ClassVar[frozenset[str]] = frozenset()
     recorded_kind: ClassVar[str] = ""
     stream_suffixes: ClassVar[tuple[str, ...]] = ()
+    sim_origin_ns: ClassVar[int | None] = None
     late_ns: int = 0
     ordered: bool = False
 
     def __init__(self, sensor: SensorConfig) -> None:
         self.sensor = sensor
         self.receives: Sequence[tuple[str, int]] = ()
-        self._origin_ns: int | None = None
+        self._origin_ns = self.sim_origin_ns if sensor.scheme == "sim" else None
         self.warnings: list[str] = []
         self.clock_steps: Sequence[tuple[int, str]] = ()
         self.stream_steps: list[tuple[str, int, str]] = []

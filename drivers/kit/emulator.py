@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import pty
+import shutil
 import socket
+import tempfile
+import tty
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from drivers.kit.emulator_faults import Fault, PacketFaults
-from recorder.common.errors import SourceError
+from recorder.common.errors import DeviceError, SourceError
 from recorder.config.settings import SensorEntry
 
 LOOPBACK: Final = "127.0.0.1"
@@ -66,7 +72,8 @@ class Emulator(ABC):
         self.sensor = sensor
         self.faults = tuple(faults)
         self.seed = seed
-        self.injected: Counter[str] = Counter()
+        self._packet_faults = PacketFaults(self.faults, seed)
+        self.injected = self._packet_faults.injected
         self.finished = False
         self.late_ns = 0
 
@@ -115,7 +122,7 @@ class SendingEmulator(Emulator):
             self._next = next(self._feed, None)
             self._send(at_ns / 1e9, packet)
         if not self.finished:
-            for packet in self._faults.flush():
+            for packet in self._packet_faults.flush():
                 self._put(packet)
         self.finished = True
         return now_ns + STEP_NS
@@ -149,7 +156,6 @@ class SendingEmulator(Emulator):
         sensor = self.sensor
         if sensor.scheme not in ("sim", "file"):
             raise SourceError(f"{sensor.scheme}: is no source that can be emulated")
-        self._faults = PacketFaults(self.faults, self.seed)
         self._feed = self._packets()
         self._next = next(self._feed, None)
         if self._next is None:
@@ -164,10 +170,8 @@ class SendingEmulator(Emulator):
             if fault.kind in _SILENT and fault.is_active(t_s):
                 self.injected[fault.kind] += 1
                 return
-        for sent in self._faults.apply(t_s, packet) if packet else [packet]:
+        for sent in self._packet_faults.apply(t_s, packet) if packet else [packet]:
             self._put(sent)
-        self.injected.update(self._faults.injected)
-        self._faults.injected.clear()
 
     def _packets(self) -> Iterator[Due]:
         if self.sensor.scheme == "sim":
@@ -192,8 +196,70 @@ def datagram_socket(host: str) -> socket.socket:
     return socket.socket(family, socket.SOCK_DGRAM)
 
 
-def free_port() -> int:
-    """Return a UDP port of the loopback interface that nothing uses."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind((LOOPBACK, 0))
-        return int(free.getsockname()[1])
+def free_ports(count: int = 1) -> list[int]:
+    """Return UDP ports of the loopback interface that nothing uses."""
+    with contextlib.ExitStack() as stack:
+        ports = []
+        for _ in range(count):
+            free = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            free.bind((LOOPBACK, 0))
+            ports.append(int(free.getsockname()[1]))
+        return ports
+
+
+class SerialPort:
+    """The serial port of an emulated device, a pseudo-terminal behind a symbolic link.
+
+    Args:
+        name: of the sensor, for messages.
+        link: the symbolic link's name, in a folder of its own.
+
+    Attributes:
+        ends: descriptors, the device's and the host's; None while it is not plugged in.
+    """
+
+    def __init__(self, name: str, link: str) -> None:
+        self._name, self._link = name, link
+        self._folder: Path | None = None
+        self.ends: tuple[int, int] | None = None
+
+    def plug_in(self) -> Path:
+        """Open a pseudo-terminal and return its link; DeviceError if none is available."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="emulated-"))
+        try:
+            self.ends = device, host = pty.openpty()
+        except OSError as error:
+            raise DeviceError(f"{self._name}: no pseudo-terminal: {error}") from None
+        tty.setraw(host)
+        os.set_blocking(device, False)
+        link = self._folder / self._link
+        link.symlink_to(os.ttyname(host))
+        return link
+
+    def pull(self) -> None:
+        """Close the pseudo-terminal; may be called twice."""
+        if self._folder is not None:
+            (self._folder / self._link).unlink(missing_ok=True)
+        for end in self.ends or ():
+            os.close(end)
+        self.ends = None
+
+    def read(self) -> bytes:
+        """Return the bytes that the host has written."""
+        with contextlib.suppress(BlockingIOError):
+            return os.read(self.ends[0], 1 << 16) if self.ends is not None else b""
+        return b""
+
+    def write(self, data: bytes) -> None:
+        """Write to the host; bytes that do not fit into its buffer are lost (no flow control)."""
+        with contextlib.suppress(BlockingIOError):
+            while data and self.ends is not None:
+                data = data[os.write(self.ends[0], data) :]
+
+    def remove(self) -> None:
+        """Close the pseudo-terminal and remove its folder; may be called twice."""
+        self.pull()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder = None

@@ -13,13 +13,14 @@ Where a topic's own stamps are of another clock, they are recorded as the device
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from drivers.kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig
-from drivers.kit.mcap_can import can_channels, can_values
 from drivers.kit.mcap_pictures import extract_picture, is_encoded_here
 from drivers.kit.mcap_rows import (
+    can_channels,
+    can_values,
     column,
     inertial_channels,
     inertial_values,
@@ -130,24 +131,10 @@ class McapSource(RecordedSource):
                 raise self.sensor.fault(error) from None
         return self._origin_ns
 
-    def open(self) -> Sequence[StreamSpec]:
-        """Open the recording, choose the topic, and declare it from its first messages.
-
-        Raises:
-            SourceError: the file does not exist or is no recording, or it has no such topic, or no
-                topic that this driver can play.
-        """
-        self.close()
-        self._bag, wanted = open_bag(self.sensor)
-        self._played = self._bag
-        self.clock_steps = clock_steps(self._bag)
-        try:
-            return [self._open(self._bag, wanted)]
-        except (OSError, FormatError) as error:
-            self.close()
-            raise self.sensor.fault(error) from None
-
-    def _open(self, bag: Bag, wanted: str) -> StreamSpec:
+    def _open(self) -> StreamSpec:
+        bag, wanted = open_bag(self.sensor)
+        self._bag = self._played = bag
+        self.clock_steps = clock_steps(bag)
         self._topic, content = choose_topic(bag, self._kind, wanted, self.sensor.name)
         self._decode: Callable[[Any], Any] = content.decode
         topic = bag.topics[self._topic]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ import numpy.typing as npt
 
 from drivers.kit.driver import Driver, Encoded, EndOfSource, Lost, Sample
 from recorder.codecs.jpeg import jpeg_size
-from recorder.codecs.streams import ChannelSpec
+from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.common.errors import FormatError
 
 Pixels = npt.NDArray[np.uint8]
@@ -30,6 +31,24 @@ class RecordedSource(Driver):
     """Base of the sources that play one stream of a recording."""
 
     _has_device_time = False
+
+    def open(self) -> Sequence[StreamSpec]:
+        """Open the recording, choose the stream, and declare it from its first data.
+
+        Raises:
+            SourceError: the file does not exist or is no such recording, or it has no such stream,
+                or no stream that this driver can play.
+        """
+        self.close()
+        try:
+            return [self._open()]
+        except (OSError, FormatError) as error:
+            self.close()
+            raise self.sensor.fault(error) from None
+
+    @abstractmethod
+    def _open(self) -> StreamSpec:
+        """Open the recording and return the stream's declaration; raises OSError, FormatError."""
 
     def _sample(
         self,

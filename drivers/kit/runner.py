@@ -17,6 +17,7 @@ import json
 import signal
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,6 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET
 
-from drivers.kit.device import Device
 from drivers.kit.driver import (
     INCOMPLETE,
     Driver,
@@ -39,16 +39,79 @@ from drivers.kit.encode import Encoder, make_message
 from drivers.kit.frozen_check import FrozenCheck
 from drivers.kit.read_watchdog import ReadWatchdog
 from drivers.kit.sample_batches import keep_samples, last_ns
-from drivers.kit.stamp_checks import Stamps
-from drivers.kit.timeline import Timeline
-from drivers.kit.writer_link import WriterLink
+from drivers.kit.stamps import Stamps, Timeline
 from recorder.bus.messages import CHANGED
 from recorder.bus.messages import AnnouncedSession as Session
+from recorder.codecs.streams import StreamSpec
 from recorder.common.clock import Clock, SignalEvent, SystemClock
 from recorder.common.errors import ConfigError, DeviceError, RecorderError, StreamChangedError
 from recorder.common.process_setup import die_with_parent, end_visibly, freeze_gc
 from recorder.config.driver_schema import DriverSchema
 from recorder.config.options import check_options
+
+BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0)
+
+Report = Callable[..., None]
+
+
+class Device:
+    """A driver's device, opened with retries, and reopened after its loss.
+
+    The absence of a device is reported and never ends its driver: the driver retries with
+    increasing pauses.
+
+    Args:
+        driver: of a live source.
+        clock: injectable.
+        stop: set when the process is to end.
+        report: reports to the parent: ``device`` with ``state`` (absent, lost, present) and
+            ``message``.
+
+    Attributes:
+        absent: the driver is not open.
+        absent_since_ns: CLOCK_MONOTONIC of the first failed opening; None: no opening has failed.
+    """
+
+    def __init__(self, driver: Driver, clock: Clock, stop: SignalEvent, report: Report) -> None:
+        self._driver = driver
+        self._clock = clock
+        self._stop = stop
+        self._report = report
+        self.absent = not driver.played
+        self.absent_since_ns: int | None = None
+
+    def find(self, lost: str = "") -> Sequence[StreamSpec] | None:
+        """Open the device.  Returns when it is open, or None when the process is to end.
+
+        Args:
+            lost: why the device was lost; empty at the driver's start.
+
+        Raises:
+            SourceError, ConfigError: errors that no device causes; they are not retried.
+        """
+        self.absent = True
+        reported, tries = lost, 0
+        if lost:
+            self._report("device", state="lost", message=lost)
+        while not self._stop.is_set():
+            try:
+                specs = self._driver.open()
+            except DeviceError as error:
+                if self.absent_since_ns is None:
+                    self.absent_since_ns = self._clock.monotonic_ns()
+                if str(error) != reported and not lost:
+                    reported = str(error)
+                    self._report("device", state="absent", message=reported)
+                wait_s = BACKOFF_S[min(tries, len(BACKOFF_S) - 1)]
+                self._clock.wait(self._stop, wait_s)
+                tries += 1
+                continue
+            self.absent = False
+            if reported:
+                self._report("device", state="present", message="")
+            return specs
+        return None
+
 
 UNREAD = "unread"  # cause of the loss of a played source's data behind its fault
 _IDLE_S = 0.2
@@ -183,6 +246,8 @@ class Runner:
     def run(self) -> int:
         """Open, arm, and record every session until the process is asked to end."""
         device = Device(self._driver, self._clock, self._stop, report)
+        from drivers.kit.writer_link import WriterLink  # ZeroMQ: `schema` and `check` need none
+
         declared = self._driver.open() if self._driver.played else device.find()
         if declared is None:
             return 0

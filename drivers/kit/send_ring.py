@@ -19,6 +19,9 @@ from recorder.bus.wire import Kind, Message
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import ProtocolError
 
+SMALL_BYTES = 4096
+"""Data messages below this size wait for others, and are sent with them."""
+
 RingPosition = tuple[int, int, int]
 """(epoch, number of the next expected message, number before which all messages are appended)."""
 

@@ -14,6 +14,14 @@ belong to the thread that reads the driver; the caller protects all other method
         ... send ...
         ring.mark_sent(message)
     seam.acknowledge(positions)
+
+A session of video begins, and continues after a loss, only with a keyframe:
+
+- Samples before a session's first keyframe belong to no session, as samples before its start do.
+- Samples between a loss and the next keyframe cannot be decoded without the lost pictures: each is
+  counted as lost, cause ``corrupt``.
+- At a seam the session before gets the samples up to the next keyframe, so that each part begins
+  with one.  A stream that has none for `KEYFRAME_PATIENCE_NS` crosses without one.
 """
 
 from __future__ import annotations
@@ -23,17 +31,89 @@ from dataclasses import dataclass, replace
 
 from msgspec import UNSET
 
-from drivers.kit.driver import Item, Sample
-from drivers.kit.keyframe_gate import SEAM_PATIENCE_NS, KeyframeGate
+from drivers.kit.driver import Item, Lost, Sample
 from drivers.kit.read_watchdog import ReadWatchdog
 from drivers.kit.sample_batches import keep_samples, last_ns, single_samples
-from drivers.kit.send_ring import RingPosition, SendRing
-from drivers.kit.tap_queue import SMALL_BYTES
+from drivers.kit.send_ring import SMALL_BYTES, RingPosition, SendRing
 from recorder.bus.messages import AnnouncedSession as Session
-from recorder.bus.messages import Hello, Lost
+from recorder.bus.messages import Hello
+from recorder.bus.messages import Lost as LostInterval
 from recorder.bus.wire import Message
+from recorder.codecs import CHANNEL_FORMATS
 from recorder.codecs.streams import StreamSpec
 from recorder.common.clock import Clock
+
+KEYFRAME_PATIENCE_NS = 8_000_000_000
+"""Longest wait for a keyframe after a seam; the writer closes the session before after 10 s."""
+_REASON = "refers to a picture that is lost, or of another session"
+
+
+class KeyframeGate:
+    """Gate of the samples of one stream whose samples are not all decodable alone; see the module.
+
+    A pure state machine::
+
+        gate = KeyframeGate(spec)
+        admitted, session = gate.admit(item, session)
+        gate.record_refusal()                          # the ring refused the item
+
+    Args:
+        spec: of a stream with a channel whose format is keyed.
+    """
+
+    patience_ns = KEYFRAME_PATIENCE_NS
+
+    def __init__(self, spec: StreamSpec) -> None:
+        (channel,) = [c for c in spec.channels if CHANNEL_FORMATS[c.format].keyed]
+        self._channel = channel.name
+        self._starts = CHANNEL_FORMATS[channel.format].can_start
+        self._session: Session | None = None
+        self._waits = False  # for a keyframe
+        self._counts = False  # samples before the keyframe are lost
+
+    def is_key(self, sample: Sample) -> bool:
+        """Return whether a decoder can begin with a sample."""
+        return self._starts(sample.data[self._channel][0])
+
+    def crosses(self, item: Item, seam_ns: int) -> bool:
+        """Return whether an item from behind a seam belongs to the session that begins there."""
+        if isinstance(item, Sample):
+            return self.is_key(item) or int(item.t_ns[-1]) >= seam_ns + self.patience_ns
+        return False
+
+    def admit(self, item: Item, session: Session | None) -> tuple[Item, Session | None]:
+        """Return the item, or the loss that replaces it, with its session, if any.
+
+        Args:
+            item: a sample alone, a state, or a loss.
+            session: the session that is open.
+        """
+        if session is None:
+            self._session = None
+            return item, None
+        if self._session is None or session.key != self._session.key:
+            self._waits = True
+            self._counts = self._session is not None and session.continues(self._session)
+            self._session = session
+        if isinstance(item, Sample) and self.is_key(item):
+            self._waits = False
+        if not self._waits:
+            if isinstance(item, Lost) and item.count != 0:
+                self._waits = self._counts = True
+            return item, session
+        if isinstance(item, Lost):
+            return item, session if self._counts else None
+        if not isinstance(item, Sample):
+            return item, session
+        if not self._counts:
+            return item, None
+        t_ns = int(item.t_ns[-1])
+        return Lost(item.stream, t_ns, "corrupt", 1, detail={"reason": _REASON}), session
+
+    def record_refusal(self) -> None:
+        """Wait for the next keyframe, because the item was not recorded."""
+        self._waits = self._counts = True
+
 
 _SEAM_PATIENCE_NS = 1_000_000_000  # after a seam, for a driver that publishes nothing
 
@@ -84,7 +164,7 @@ class SessionSeam:
     def __init__(self, specs: tuple[StreamSpec, ...], clock: Clock, stall: ReadWatchdog) -> None:
         self._specs, self._clock, self._stall = specs, clock, stall
         self._gates = {spec.name: KeyframeGate(spec) for spec in specs if spec.keyed}
-        self._patience_ns = SEAM_PATIENCE_NS if self._gates else _SEAM_PATIENCE_NS
+        self._patience_ns = KEYFRAME_PATIENCE_NS if self._gates else _SEAM_PATIENCE_NS
         self.present: Part | None = None
         self.leaving: Part | None = None
         self.next: Session | None = None
@@ -135,7 +215,7 @@ class SessionSeam:
         """Return an item, or its parts on both sides of a seam, each with its session.
 
         Items from a seam on belong to the session that begins there.  Video crosses the seam with
-        its next keyframe (`drivers.kit.keyframe_gate`).
+        its next keyframe (`KeyframeGate`).
 
         Args:
             item: in order of time.
@@ -352,6 +432,6 @@ def make_interval_of_loss(
     if gap_ns <= 0:
         return None
     estimate = round(gap_ns * spec.rate_hz / 1e9) if spec.rate_hz else UNSET
-    lost = Lost(cause, gap_ns, estimate).message()
+    lost = LostInterval(cause, gap_ns, estimate).message()
     lost.stream, lost.count, lost.t_mono_ns = spec.name, None, now_ns
     return lost

@@ -125,6 +125,7 @@ class SocketReceiver(Closeable):
         force: exceed ``net.core.rmem_max`` where this process may (CAP_NET_ADMIN).
 
     Attributes:
+        name: as given.
         asked_bytes, granted_bytes: requested and granted size of the socket's buffer.
         overflow: number of messages that the kernel has dropped because the buffer was full.  It
             is updated by the next message that arrives.
@@ -141,7 +142,7 @@ class SocketReceiver(Closeable):
         batch: int,
         force: bool = True,
     ) -> None:
-        self._socket, self._name = made, name
+        self._socket, self.name = made, name
         self._fd = made.fileno()
         try:
             self.asked_bytes = buffer_bytes
@@ -220,7 +221,7 @@ class SocketReceiver(Closeable):
         except (BlockingIOError, InterruptedError, ConnectionRefusedError):
             return 0
         except OSError as error:
-            raise DeviceError(f"{self._name}: {error.strerror}") from None
+            raise DeviceError(f"{self.name}: {error.strerror}") from None
 
     def _stamps(self, count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return `Batch.t_ns` and `Batch.dropped`, and update the count of dropped datagrams."""
@@ -311,14 +312,16 @@ class UdpReceiver(SocketReceiver):
         )
 
 
-def make_cap_warning(receiver: UdpReceiver, name: str) -> str | None:
+def make_cap_warning(
+    receiver: SocketReceiver, name: str, place: str = "", what: str = "packets"
+) -> str | None:
     """Return a warning for the user where the kernel granted a smaller buffer than requested."""
     if receiver.granted_bytes >= receiver.asked_bytes:
         return None
     return (
-        f"{name}: the kernel gives UDP port {receiver.port} a receive buffer of "
+        f"{name}: the kernel gives {place or receiver.name} a receive buffer of "
         f"{receiver.granted_bytes / 1e6:.1f} MB instead of {receiver.asked_bytes / 1e6:.1f} MB, so "
-        f"packets are lost if this machine is busy for a moment; raise the limit "
+        f"{what} are lost if this machine is busy for a moment; raise the limit "
         f"net.core.rmem_max: sudo sysctl -w net.core.rmem_max={receiver.asked_bytes}"
     )
 

@@ -87,20 +87,6 @@ class VrsSource(RecordedSource):
         self._device_time = ""
         self._clock_offset_ns: int | None = None
 
-    def open(self) -> Sequence[StreamSpec]:
-        """Open the file, choose the stream, and declare it from its first record.
-
-        Raises:
-            SourceError: the file does not exist or is not a VRS file, or it has no such stream, or
-                no stream that this driver can play.
-        """
-        self.close()
-        try:
-            return [self._open()]
-        except (OSError, FormatError) as error:
-            self.close()
-            raise self.sensor.fault(error) from None
-
     def _open(self) -> StreamSpec:
         path, wanted = self.sensor.path_and_part()
         vrs = self._vrs = VrsReader(path)

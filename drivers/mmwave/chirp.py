@@ -307,15 +307,3 @@ def lane_columns(samples: int, iq_order: str) -> tuple[npt.NDArray[np.int64], ..
         raise ValueError(f"not a two-lane chirp: {samples} samples in order {iq_order!r}")
     first = np.arange(samples) // 2 * 4 + np.arange(samples) % 2
     return (first + 2, first) if iq_order == "qqii" else (first, first + 2)
-
-
-def to_complex(values: npt.NDArray[np.int16], iq_order: str) -> npt.NDArray[np.complex64]:
-    """Convert captured values, int16 [..., 2 * samples], to complex64 [..., samples].
-
-    Raises:
-        ValueError: see `lane_columns`.
-    """
-    i, q = lane_columns(values.shape[-1] // 2, iq_order)
-    cube = np.empty((*values.shape[:-1], len(i)), np.complex64)
-    cube.real, cube.imag = values[..., i], values[..., q]
-    return cube

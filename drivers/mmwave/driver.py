@@ -8,24 +8,19 @@ names the order, so a wrong setting can be corrected later in ``radar.json``.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import ClassVar
 
-from drivers.kit.driver import SensorConfig
 from drivers.kit.source_driver import ReadDriver
-from drivers.mmwave.chirp import IQ_ORDERS, ChirpConfig
+from drivers.mmwave.chirp import IQ_ORDERS
 from drivers.mmwave.chirp_limits import check_chirp
-from drivers.mmwave.live import LiveFrames
 from drivers.mmwave.model import SIM_CHIRP
-from drivers.mmwave.options import CAPTURE_OPTIONS, CHIRP_OPTIONS, RadarSetup, radar_setup
-from drivers.mmwave.played import RecordedFrames
-from drivers.mmwave.simulated import SimulatedFrames
+from drivers.mmwave.options import CAPTURE_OPTIONS, CHIRP_OPTIONS, radar_setup
+from drivers.mmwave.stream import radar_stream
 from drivers.world import SCENE_OPTION
 from drivers.world.mounts import MOUNT_OPTION
-from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.codecs.streams import StreamSpec
 from recorder.config.options import Option
 
 __all__ = ["SIM_CHIRP", "MmwaveDriver"]
@@ -96,16 +91,7 @@ class MmwaveDriver(ReadDriver):
         "capture.fpga_ip); needs the chirp configuration",
     }
     live_schemes: ClassVar = frozenset({"dca1000"})
-
-    def __init__(self, sensor: SensorConfig) -> None:
-        super().__init__(sensor)
-        self._chirp = SIM_CHIRP
-        self._setup = RadarSetup(SIM_CHIRP, "qqii")
-
-    @property
-    def origin_ns(self) -> int | None:
-        """Start of the first simulated frame; None for other sources."""
-        return 0 if self.sensor.scheme == "sim" else None
+    sim_origin_ns = 0  # start of the first simulated frame
 
     def open(self) -> Sequence[StreamSpec]:
         """Open the source.  A device is reset, configured and started.
@@ -117,47 +103,25 @@ class MmwaveDriver(ReadDriver):
         """
         sensor, options = self.sensor, self.sensor.options
         usual = SIM_CHIRP if sensor.scheme == "sim" else None
-        self._setup = setup = radar_setup(sensor.name, sensor.scheme, options, usual)
-        self._chirp = chirp = setup.chirp
+        setup = radar_setup(sensor.name, sensor.scheme, options, usual)
+        chirp = setup.chirp
         key = f"{sensor.name}.{'radar' if setup.cfg is None else 'cfg'}"
         card = options["capture"] if sensor.scheme == "dca1000" else None
         self.warnings = check_chirp(chirp, key, card, captured=sensor.scheme == "file")
         self.warnings += setup.cfg.warnings if setup.cfg is not None else ()
         if sensor.scheme == "file":
+            from drivers.mmwave.played import RecordedFrames
+
             self.source = recorded = RecordedFrames(sensor, chirp)
             self.warnings += recorded.warnings
         for warning in self.warnings:
             print(f"{sensor.name}: {warning}", file=sys.stderr, flush=True)
         if sensor.scheme == "sim":
+            from drivers.mmwave.simulated import SimulatedFrames
+
             self.source = SimulatedFrames(sensor, setup)
         elif sensor.scheme != "file":
-            self.source = LiveFrames(sensor, setup, self.warnings)
-        return [self._spec(chirp)]
+            from drivers.mmwave.live import LiveFrames
 
-    def _spec(self, chirp: ChirpConfig) -> StreamSpec:
-        options = self.sensor.options
-        order, cfg = self._setup.iq_order, self._setup.cfg
-        calibration = cfg.calibration if cfg is not None else None
-        if self.sensor.scheme == "sim":
-            known = not options["phase_error_deg"]
-            calibration = chirp.antennas.ideal_calibration() if known else None
-        layout = f"order {order}" if chirp.antennas.complex_samples else "real"
-        return StreamSpec(
-            self.sensor.name,
-            (
-                ChannelSpec("iq", "raw", "i2", chirp.shape, f"raw ADC samples, {layout}"),
-                ChannelSpec("valid", "raw", "u1", (), "1 where nothing of the frame is missing"),
-            ),
-            rate_hz=chirp.rate_hz,
-            bytes_per_sample=chirp.frame_bytes + 1,
-            finite=self.sensor.scheme == "file",
-            description=f"radar {chirp.device}",
-            files={"radar.json": json.dumps(chirp.intrinsics(order, calibration), indent=4) + "\n"},
-            settings={
-                "iq_order": order,
-                "radar": asdict(chirp) | {"port": options["radar"]["port"]},
-                "capture": dict(options["capture"]),
-                **({"cfg": [*cfg.commands, cfg.start]} if cfg is not None else {}),
-                **({"warnings": self.warnings} if self.warnings else {}),
-            },
-        )
+            self.source = LiveFrames(sensor, setup, self.warnings)
+        return [radar_stream(sensor, setup, self.warnings)]

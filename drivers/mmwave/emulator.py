@@ -16,9 +16,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from drivers.kit.emulator import EmulatedSource, Emulator
+from drivers.kit.emulator import EmulatedSource, Emulator, SerialPort
 from drivers.kit.emulator_faults import PACKET_KINDS, Fault, PacketFaults
-from drivers.kit.emulator_serial_port import SerialPort
 from drivers.mmwave import packets
 from drivers.mmwave.chirp import ChirpConfig
 from drivers.mmwave.emulator_card import CARD, HOST, CaptureCard
@@ -62,8 +61,7 @@ class MmwaveEmulator(Emulator):
         if any(fault.kind == "clock_jump" for fault in faults):
             raise UsageError(f"{sensor.name}: a radar has no clock that could jump")
         self._firmware = DemoFirmware(self._chirp.device)
-        self._packet_faults = _HeaderFaults(faults, seed)
-        self.injected = self._packet_faults.injected
+        self._header_faults = _HeaderFaults(self._packet_faults)
         self._device_faults = [f for f in faults if f.kind not in PACKET_KINDS]
         self._recording: _Recording | None = None
         self._frame: Callable[[int], Frame] = self._silence
@@ -224,7 +222,7 @@ class MmwaveEmulator(Emulator):
             packet = self._card.pop()
             if self._first_ns is None:
                 self._first_ns = due_ns
-            for sent in self._packet_faults.apply((due_ns - self._first_ns) / 1e9, packet):
+            for sent in self._header_faults.apply((due_ns - self._first_ns) / 1e9, packet):
                 self._card.send(sent)
             due_ns = self._card.next_ns()
         if self._recording is not None and self._recording.ended and self._beyond:
@@ -261,20 +259,16 @@ class MmwaveEmulator(Emulator):
 class _HeaderFaults:
     """`PacketFaults` whose damage is to a packet's header, where it can be detected."""
 
-    def __init__(self, faults: Sequence[Fault], seed: int) -> None:
-        self._faults = PacketFaults(faults, seed)
-        self._any = any(fault.kind in PACKET_KINDS for fault in faults)
+    def __init__(self, faults: PacketFaults) -> None:
+        self._faults = faults
         self._held: dict[bytes, bytes] = {}
-        self.injected = self._faults.injected
 
     def apply(self, t_s: float, packet: bytes) -> list[bytes]:
         """Apply the faults; see `PacketFaults.apply`."""
-        if not self._any:
-            return [packet]
         head, payload = packet[:HEADER_BYTES], packet[HEADER_BYTES:]
-        before = self.injected["reorder"]
+        before = self._faults.injected["reorder"]
         heads = self._faults.apply(t_s, head)
-        if self.injected["reorder"] > before:
+        if self._faults.injected["reorder"] > before:
             self._held[head] = payload
         return [one + self._held.pop(one, payload) for one in heads]
 

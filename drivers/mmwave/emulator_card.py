@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers.mmwave import packets as dca1000
-from drivers.mmwave.model_packets import CardBuffer
 from drivers.mmwave.packets import PACKET_BYTES
+from drivers.mmwave.simulated import CardBuffer
 from recorder.common.errors import DeviceError, ProtocolError
 
 HOST: Final = "127.0.0.1"

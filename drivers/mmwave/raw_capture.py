@@ -11,10 +11,16 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from drivers.mmwave.capture_series import Capture, Part, find_captures, next_file
+from drivers.mmwave.capture_series import (
+    Capture,
+    FilledPackets,
+    Part,
+    find_captures,
+    next_file,
+    read_packets,
+)
 from drivers.mmwave.chirp import ChirpConfig
 from drivers.mmwave.frames import WINDOW, AssembledFrame, FrameAssembler, MissedFrames
-from drivers.mmwave.packet_files import FilledPackets, read_packets
 from drivers.mmwave.packets import PAYLOAD_BYTES
 from recorder.common.errors import ProtocolError, SourceError
 

@@ -7,19 +7,18 @@ needs: host stamps, order of time, and counts of missing data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from drivers.kit.driver import SensorConfig
-from drivers.kit.source_driver import ItemSource, SourceDriver
-from drivers.ouster.bags import BagSource
-from drivers.ouster.live import LiveSource, make_setup
-from drivers.ouster.model import START_NS
-from drivers.ouster.played import OsfSource, PcapSource
-from drivers.ouster.simulated import SimulatedSource
+from drivers.kit.source_driver import SourceDriver
 from drivers.world import SCENE_OPTION
 from drivers.world.mounts import MOUNT_OPTION
 from recorder.codecs.streams import StreamSpec
 from recorder.config.options import Option
+
+if TYPE_CHECKING:
+    from drivers.ouster.bags import BagSource
+    from drivers.ouster.setup import Setup
 
 
 class OusterDriver(SourceDriver):
@@ -176,35 +175,45 @@ class OusterDriver(SourceDriver):
         "mcap": "PATH[#TOPIC]: packets of Ouster's ROS driver in an MCAP file or a ROS 2 bag",
     }
 
-    def __init__(self, sensor: SensorConfig) -> None:
-        super().__init__(sensor)
-        self._setup = make_setup(sensor)
-        # The simulated world's start is not the end of a sweep.
-        self._origin_ns = START_NS if sensor.scheme == "sim" else None
-        self._bag_source: BagSource | None = None
+    _setup: Setup | None = None
+    _bag_source: BagSource | None = None
 
     def open(self) -> Sequence[StreamSpec]:
         """Open the source; a SourceError names the file and its fault."""
-        kinds: dict[str, Callable[[SensorConfig], ItemSource]] = {
-            "pcap": PcapSource,
-            "osf": OsfSource,
-            "mcap": BagSource,
-            "sim": SimulatedSource,
-            "ouster": self._live,
-            "udp": self._live,
-        }
-        source = kinds[self.sensor.scheme](self.sensor)
-        specs = self.begin(source)
-        self.receives = source.receives if isinstance(source, LiveSource) else ()
-        if isinstance(source, BagSource):
-            self.ordered, self.clock_steps = True, source.clock_steps
-            self._bag_source = source
+        match self.sensor.scheme:
+            case "sim":
+                from drivers.ouster.simulated import SimulatedSource
+
+                return self.begin(SimulatedSource(self.sensor))
+            case "pcap":
+                from drivers.ouster.played import PcapSource
+
+                return self.begin(PcapSource(self.sensor))
+            case "osf":
+                from drivers.ouster.played import OsfSource
+
+                return self.begin(OsfSource(self.sensor))
+            case "mcap":
+                from drivers.ouster.bags import BagSource
+
+                bag = BagSource(self.sensor)
+                specs = self.begin(bag)
+                self._bag_source, self.ordered, self.clock_steps = bag, True, bag.clock_steps
+                return specs
+        from drivers.ouster.live import LiveSource, make_setup
+
+        # What the sensor refused is known at the next opening.
+        self._setup = self._setup or make_setup(self.sensor)
+        live = LiveSource(self.sensor, self._setup)
+        specs = self.begin(live)
+        self.receives = live.receives
         return specs
 
     @property
     def origin_ns(self) -> int | None:
         """Source stamp at the session's start; None: the first item's stamp."""
-        return self._origin_ns if self._bag_source is None else self._bag_source.origin_ns
+        if self.sensor.scheme == "sim":  # the world's start is not the end of a sweep
+            from drivers.ouster.model import START_NS
 
-    def _live(self, sensor: SensorConfig) -> LiveSource:
-        return LiveSource(sensor, self._setup)
+            return START_NS
+        return None if self._bag_source is None else self._bag_source.origin_ns

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import socket
@@ -10,12 +9,12 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
-from drivers.kit.emulator import EmulatedSource, Emulator
-from drivers.kit.emulator_faults import Fault, PacketFaults
+from drivers.kit.emulator import EmulatedSource, Emulator, free_ports
+from drivers.kit.emulator_faults import Fault
 from drivers.ouster.emulator_http import OusterApi
 from drivers.ouster.model import DEFAULT_MODE, START_NS, default_info, make_lidar_scene
 from drivers.ouster.model_packets import LidarPackets, SentPacket
@@ -36,22 +35,6 @@ _FIXED: Final = (
     "azimuth_window",
 )
 _KEPT_OPTIONS: Final = ("compression", "packing", "imu", "extra")
-
-
-class _Feed(Protocol):
-    """Packets of the device with the times at which they are due, in ns of the feed's own time."""
-
-    info: Any
-
-    def begin(self, from_ns: int, init_id: int) -> None:
-        """Start the device, `from_ns` after the emulator's start."""
-
-    def due_ns(self) -> int | None:
-        """Return when the next packet is due; None after the last packet."""
-
-    def take(self) -> SentPacket: ...
-
-    def close(self) -> None: ...
 
 
 class OusterEmulator(Emulator):
@@ -83,7 +66,6 @@ class OusterEmulator(Emulator):
             )
         if sensor.scheme == "pcap" and any(fault.kind == "clock_jump" for fault in faults):
             raise ConfigError("the clock of a capture cannot jump", key=sensor.name)
-        self._packet_faults = PacketFaults(faults, seed)
         self._done: set[Fault] = set()
         self._start_ns: int | None = None  # of the first step
         self._first_ns: int | None = None  # of the first packet with a receiver
@@ -97,7 +79,7 @@ class OusterEmulator(Emulator):
         self._running = False
         self._api: OusterApi | None = None
         self._socket: socket.socket | None = None
-        self._feed: _Feed | None = None
+        self._feed: _SceneFeed | _CaptureFeed | None = None
 
     def start(self) -> EmulatedSource:
         try:
@@ -105,7 +87,7 @@ class OusterEmulator(Emulator):
         except ImportError as error:  # the SDK's viewer requires libGL.so.1
             raise SourceError(f"ouster-sdk cannot be loaded: {error}") from None
         self._feed = feed = self._make_feed(None)
-        ports = _free_ports(2)
+        ports = free_ports(2)
         profiles = feed.info.format
         settings = {
             "udp_dest": "",
@@ -211,7 +193,6 @@ class OusterEmulator(Emulator):
             t_s = -1.0 if self._first_ns is None else (at_ns - self._first_ns) / 1e9
             for data in self._packet_faults.apply(t_s, packet.data):
                 self._emit(data, destination, ports)
-            self.injected.update(self._packet_faults.injected - self.injected)
         if isinstance(feed, _CaptureFeed) and feed.ended and not self.finished:
             for data in self._packet_faults.flush():
                 self._emit(data, destination, ports)
@@ -311,7 +292,7 @@ class OusterEmulator(Emulator):
             self._feed = self._make_feed(settings)
             self._layout = self._core.PacketFormat(self._feed.info)
 
-    def _make_feed(self, settings: Mapping[str, Any] | None) -> _Feed:
+    def _make_feed(self, settings: Mapping[str, Any] | None) -> _SceneFeed | _CaptureFeed:
         options = self.sensor.options
         if self.sensor.scheme == "pcap":
             return _CaptureFeed(self._core, self.sensor)
@@ -346,6 +327,7 @@ class _SceneFeed:
         self._index = self._first = self._init_id = 0
 
     def begin(self, from_ns: int, init_id: int) -> None:
+        """Start the device, `from_ns` after the emulator's start."""
         self._index = self._first = math.ceil(from_ns / self._period_ns)
         self._init_id = init_id
         self._queue.clear()
@@ -359,6 +341,7 @@ class _SceneFeed:
         return self._worker.submit(self._packets.sweep, index, frame_id, *state)
 
     def due_ns(self) -> int:
+        """Return when the next packet is due, in ns of the feed's own time."""
         if not self._queue:
             assert self._next is not None
             self._queue.extend(self._next.result())
@@ -432,14 +415,3 @@ def _mode(info: Any) -> str:
     layout = info.format
     known = json.loads(info.to_json_string()).get("config_params", {}).get("lidar_mode")
     return str(known or f"{layout.columns_per_frame}x{round(layout.fps or 10)}")
-
-
-def _free_ports(count: int) -> list[int]:
-    """Return free UDP ports of loopback."""
-    with contextlib.ExitStack() as stack:
-        ports = []
-        for _ in range(count):
-            one = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-            one.bind(("127.0.0.1", 0))
-            ports.append(int(one.getsockname()[1]))
-        return ports

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from drivers.kit.driver import Item
-from drivers.ouster.frames import Assembly
-from drivers.ouster.packet_counts import Repeats
-from drivers.ouster.packets import Checksums
+from drivers.kit.driver import Item, SensorConfig
+from drivers.ouster.frames import Assembly, imu_rate_hz, packet_fields
+from drivers.ouster.packets import Checksums, Repeats
+from drivers.ouster.sdk import SDK_ERRORS, one_line
 from drivers.ouster.stream import Sensor, last_ns
+from recorder.codecs.streams import StreamSpec
+from recorder.common.errors import SourceError
 
 
 class Intake:
@@ -56,3 +58,40 @@ class Intake:
         except (RuntimeError, ValueError, IndexError):  # a damaged packet without a checksum
             self._sensor.corrupt += 1
             yield from self._assembly.give_up()
+
+
+class AssemblingSource:
+    """Base of the sources that assemble a sensor's packets, of the network or of a recording."""
+
+    _config: SensorConfig
+
+    def _declare(
+        self, core: Any, info: Any, text: str, where: str, *, live: bool = False
+    ) -> list[StreamSpec]:
+        """Prepare the sensor with this metadata and return its streams.
+
+        Args:
+            core: the module ouster.sdk.core.
+            info: its SensorInfo, made from `text`.
+            text: the metadata.
+            where: names the metadata in errors.
+            live: the sensor is a device.
+        """
+        self._core = core
+        try:
+            fields = packet_fields(core, info)
+            self._sensor = Sensor(core, self._config, info, fields, live=live)
+            recorded = {name: fields[name] for name in self._sensor.recorded}
+            self._assembly: Assembly[Item] = Assembly(
+                core, info, recorded, self._sweep, self._restarted
+            )
+            self._intake = Intake(core, info, self._sensor, self._assembly)
+        except SDK_ERRORS as error:
+            raise SourceError(f"{where}: unusable metadata: {one_line(error)}") from None
+        return self._sensor.specs(text, imu_rate_hz(info) is not None, finite=not live)
+
+    def _sweep(self, frame: Any, t_ns: int) -> Iterator[Item]:
+        return self._sensor.sweep(frame, t_ns)
+
+    def _restarted(self, t_ns: int, init_id: int) -> Iterator[Item]:
+        return self._sensor.restarted(t_ns, init_id)

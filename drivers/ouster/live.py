@@ -13,13 +13,13 @@ from typing import Any, Final
 
 from drivers.kit.driver import Item, Lost, SensorConfig, State
 from drivers.kit.udp_socket import UdpReceiver, is_multicast, make_cap_warning, parse_address
-from drivers.ouster.frames import SILENCE_NS, Assembly, imu_rate_hz, packet_fields
+from drivers.ouster.frames import SILENCE_NS
 from drivers.ouster.http_api import News, Watch
-from drivers.ouster.intake import Intake
+from drivers.ouster.intake import AssemblingSource
 from drivers.ouster.packets import Sorter
 from drivers.ouster.sdk import SDK_ERRORS, load_info, load_sdk, one_line
 from drivers.ouster.setup import Setup, Wanted, is_same_address
-from drivers.ouster.stream import Sensor, last_ns
+from drivers.ouster.stream import last_ns
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import DeviceError, SourceError
 
@@ -67,7 +67,7 @@ def read_ports(settings: Mapping[str, Any]) -> tuple[int, int]:
     return lidar, imu
 
 
-class LiveSource:
+class LiveSource(AssemblingSource):
     """Packets from the network, parsed and assembled in the same way as a capture's packets.
 
     Args:
@@ -87,17 +87,7 @@ class LiveSource:
             info, text = self._connect()
         except (DeviceError, SourceError) as error:
             raise type(error)(f"{self._place}: {error}") from None
-        try:
-            fields = packet_fields(core, info)
-            self._sensor = Sensor(core, self._config, info, fields, live=True)
-            recorded = {name: fields[name] for name in self._sensor.recorded}
-            self._assembly: Assembly[Item] = Assembly(
-                core, info, recorded, self._sweep, self._restarted
-            )
-        except SDK_ERRORS as error:
-            raise SourceError(f"{self._place}: unusable metadata: {one_line(error)}") from None
-        specs = self._sensor.specs(text, imu_rate_hz(info) is not None, finite=False)
-        self._intake = Intake(core, info, self._sensor, self._assembly)
+        specs = self._declare(core, info, text, self._place, live=True)
         self._opening["metadata_sha256"] = _digest(text)
         deadline_s = time.monotonic() + _FIRST_PACKET_S
         while not self._queue:
@@ -261,14 +251,14 @@ class LiveSource:
                 self._watch.ask("metadata")
 
     def _sweep(self, frame: Any, t_ns: int) -> Iterator[Item]:
-        for item in self._sensor.sweep(frame, t_ns):
+        for item in super()._sweep(frame, t_ns):
             yield item
             alerts = isinstance(item, State) and item.values.get("alert_flags")
             if alerts and self._watch is not None:
                 self._watch.ask("alerts")
 
     def _restarted(self, t_ns: int, init_id: int) -> Iterator[Item]:
-        yield from self._sensor.restarted(t_ns, init_id)
+        yield from super()._restarted(t_ns, init_id)
         if self._watch is not None:
             self._watch.ask("metadata")
 

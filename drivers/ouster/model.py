@@ -17,8 +17,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from drivers.ouster.beams import Beams
-from drivers.ouster.model_view import HORIZON_M, Seen, View
+from drivers.ouster.model_view import HORIZON_M, Beams, Seen, View
 from drivers.world import GRAVITY_M_S2, World
 from drivers.world.mounts import LIDAR, Mount, make_mount, rotate, rotate_back
 from drivers.world.noise import bits, noise_seed, normal

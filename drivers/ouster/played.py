@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from drivers.kit.driver import Item, Lost, SensorConfig, State
-from drivers.ouster.frames import Assembly, frame_fields, imu_rate_hz, packet_fields
-from drivers.ouster.intake import Intake
+from drivers.ouster.frames import frame_fields
+from drivers.ouster.intake import AssemblingSource
 from drivers.ouster.packets import ClockStep, Misfit
 from drivers.ouster.sdk import SDK_ERRORS, load_info, load_sdk, one_line, open_capture
 from drivers.ouster.stream import Sensor, last_ns
@@ -23,34 +23,12 @@ _HEAD: Final = 64  # packets among which the first right checksum is looked for
 T = TypeVar("T")
 
 
-class PacketSource(ABC):
+class PacketSource(AssemblingSource, ABC):
     """Source of recorded packets; memory does not grow with the recording's length."""
 
     def __init__(self, config: SensorConfig) -> None:
         self._config = config
         self._ended = False
-
-    def _declare(self, core: Any, info: Any, text: str, where: str) -> list[StreamSpec]:
-        """Prepare the sensor with this metadata and return its streams.
-
-        Args:
-            core: the module ouster.sdk.core.
-            info: its SensorInfo, made from `text`.
-            text: the metadata.
-            where: names the metadata in errors.
-        """
-        self._core = core
-        try:
-            fields = packet_fields(core, info)
-            self._sensor = Sensor(core, self._config, info, fields)
-            recorded = {name: fields[name] for name in self._sensor.recorded}
-            self._assembly: Assembly[Item] = Assembly(
-                core, info, recorded, self._sweep, self._sensor.restarted
-            )
-            self._intake = Intake(core, info, self._sensor, self._assembly)
-        except SDK_ERRORS as error:
-            raise SourceError(f"{where}: unusable metadata: {one_line(error)}") from None
-        return self._sensor.specs(text, imu_rate_hz(info) is not None, finite=True)
 
     @abstractmethod
     def _packets(self) -> Iterator[Any]:
@@ -69,7 +47,7 @@ class PacketSource(ABC):
 
     def _sweep(self, frame: Any, t_ns: int) -> Iterator[Item]:
         self._sensor.ending = self._ended and self._assembly.at_last
-        yield from self._sensor.sweep(frame, t_ns)
+        yield from super()._sweep(frame, t_ns)
 
     def items(self) -> Iterator[Item]:
         fault: Exception | None = None

@@ -18,7 +18,7 @@ from drivers.ouster.frames import (
     imu_rate_hz,
     stream_specs,
 )
-from drivers.ouster.packet_counts import ImuGaps
+from drivers.ouster.packets import ImuGaps
 from drivers.ouster.packing import choose_packing
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import SourceError

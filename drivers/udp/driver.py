@@ -13,10 +13,7 @@ from typing import ClassVar
 
 from drivers.kit.recorded_source import LATE_NS
 from drivers.kit.source_driver import SourceDriver
-from drivers.udp.live import LiveSource
-from drivers.udp.model import SIM_DATAGRAM_OPTIONS
-from drivers.udp.played import CaptureSource
-from drivers.udp.simulated import SimulatedSource
+from drivers.udp.simulated import SIM_DATAGRAM_OPTIONS, SimulatedSource
 from recorder.codecs.streams import StreamSpec
 from recorder.config.options import Option, OptionTable
 
@@ -94,11 +91,7 @@ class UdpDriver(SourceDriver):
         "sim": "a sender of numbered datagrams with the simulated vehicle's position, endless",
     }
     live_schemes: ClassVar[frozenset[str]] = frozenset({"udp"})
-
-    @property
-    def origin_ns(self) -> int | None:
-        """Start of the simulated sender; None for other sources."""
-        return 0 if self.sensor.scheme == "sim" else None
+    sim_origin_ns = 0  # start of the simulated sender
 
     def open(self) -> Sequence[StreamSpec]:
         """Open the source.
@@ -115,8 +108,12 @@ class UdpDriver(SourceDriver):
             case "sim":
                 return self.begin(SimulatedSource(self.sensor))
             case "udp":
+                from drivers.udp.live import LiveSource
+
                 live = LiveSource(self.sensor)
                 self.receives = live.receives
                 return self.begin(live, live.warnings)
             case _:
+                from drivers.udp.played import CaptureSource
+
                 return self.begin(CaptureSource(self.sensor))

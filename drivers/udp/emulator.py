@@ -17,10 +17,10 @@ from drivers.kit.emulator import (
     EmulatedSource,
     SendingEmulator,
     datagram_socket,
-    free_port,
+    free_ports,
 )
 from drivers.kit.udp_socket import parse_address
-from drivers.udp.model import SimulatedSender
+from drivers.udp.simulated import SimulatedSender
 from recorder.common.errors import DeviceError, FormatError, SourceError
 from recorder.formats.pcap.datagrams import read_datagrams
 
@@ -41,7 +41,7 @@ class UdpEmulator(SendingEmulator):
     def _destination(self) -> tuple[str, int]:
         text = self.sensor.options["to"]
         if text is None:
-            return LOOPBACK, free_port()
+            return LOOPBACK, free_ports()[0]
         try:
             host, port = parse_address(text, "HOST:PORT")
         except SourceError as error:

@@ -16,10 +16,7 @@ from drivers.kit.driver import SensorConfig
 from drivers.kit.source_driver import ReadDriver
 from drivers.xsens.commands import BAUDRATES, OPTIONAL_OUTPUTS
 from drivers.xsens.device_types import SIM_IMU_OPTIONS
-from drivers.xsens.live import SerialSource
 from drivers.xsens.mtdata2 import Coordinates
-from drivers.xsens.played import LogSource
-from drivers.xsens.simulated import SimulatedSource
 from recorder.codecs.streams import StreamSpec
 from recorder.config.options import Option, OptionTable
 
@@ -117,15 +114,21 @@ class XsensDriver(ReadDriver):
         self.close()
         match self.sensor.scheme:
             case "sim":
-                source: SimulatedSource | LogSource | SerialSource = SimulatedSource(self.sensor)
+                from drivers.xsens.simulated import SimulatedSource
+
+                simulated = self.source = SimulatedSource(self.sensor)
+                return simulated.specs
             case "serial":
-                device = SerialSource(self.sensor, self._baudrate, self._warn)
+                from drivers.xsens.live import SerialSource
+
+                device = self.source = SerialSource(self.sensor, self._baudrate, self._warn)
                 self._baudrate = device.baudrate
-                source = device
+                return device.specs
             case _:
-                source = LogSource(self.sensor)
-        self.source = source
-        return source.specs
+                from drivers.xsens.played import LogSource
+
+                log = self.source = LogSource(self.sensor)
+                return log.specs
 
     def _warn(self, text: str) -> None:
         """Print a warning once, even if the device is opened again."""

@@ -22,11 +22,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from drivers.kit.emulator import EmulatedSource, Emulator
-from drivers.kit.emulator_faults import Fault, PacketFaults
-from drivers.kit.emulator_serial_port import SerialPort
+from drivers.kit.emulator import EmulatedSource, Emulator, SerialPort
+from drivers.kit.emulator_faults import Fault
 from drivers.world.imu import make_imu
 from drivers.xsens.commands import (
     BITS_PER_BYTE,
@@ -63,30 +62,15 @@ _SPEEDS = {
 }
 
 
-class Feed(Protocol):
-    """Measurements of an emulated device, message by message, in order of time.
-
-    Attributes:
-        due_ns: time of the next message, in the emulator's time; None after the last message.
-    """
-
-    due_ns: int | None
-
-    def take(self) -> MtData2:
-        """Return the next message."""
-        ...
-
-    def skip(self, t_ns: int) -> int:
-        """Drop the messages before a time; return their number."""
-        ...
-
-
 class SimFeed:
     """The simulated IMU's measurements, endless, from the emulator's time 0.
 
     Args:
         sensor: a config's entry, its options checked.
         outputs: the device's output configuration, as accepted.
+
+    Attributes:
+        due_ns: time of the next message, in the emulator's time.
     """
 
     def __init__(self, sensor: SensorEntry, outputs: Outputs) -> None:
@@ -99,6 +83,7 @@ class SimFeed:
         self._rest: deque[MtData2] = deque()  # of the receiver, after the latest sample
 
     def take(self) -> MtData2:
+        """Return the next message."""
         if self._rest:
             values = self._rest.popleft()
             self._go(self._next + (not self._rest))
@@ -112,6 +97,7 @@ class SimFeed:
         return values
 
     def skip(self, t_ns: int) -> int:
+        """Drop the messages before a time; return their number."""
         before = self._next
         self._rest.clear()
         self._go(max(before, -(-t_ns * self._rate_hz // 1_000_000_000)))
@@ -207,7 +193,6 @@ class XsensEmulator(Emulator):
 
     def __init__(self, sensor: SensorEntry, faults: Sequence[Fault] = (), seed: int = 0) -> None:
         super().__init__(sensor, faults, seed)
-        self._packets = PacketFaults(faults, seed)
         self._stalls = [f for f in faults if f.kind == "stall"]
         self._events = deque(
             sorted(
@@ -217,7 +202,7 @@ class XsensEmulator(Emulator):
         )
         self._port = SerialPort(sensor.name, "ttyMTi")
         self._model = MODELS[sensor.options["model"]]
-        self._feed: Feed | None = None
+        self._feed: SimFeed | LogFeed | None = None
         self._fed: Outputs = ()
         self._line: deque[tuple[int, bytes]] = deque()
         self._epoch_ns: int | None = None
@@ -267,7 +252,6 @@ class XsensEmulator(Emulator):
         for at_ns in (self._event_ns(), now_ns):  # first the messages before a fault
             if at_ns is not None and at_ns <= now_ns:
                 due_ns = self._step(at_ns)
-        self.injected.update(self._packets.injected - self.injected)
         return self._epoch_ns + due_ns
 
     def _event_ns(self) -> int | None:
@@ -356,9 +340,9 @@ class XsensEmulator(Emulator):
         if any(stall.is_active(t_s) for stall in self._stalls):
             self.injected["stall"] += 1
             return []
-        return self._packets.apply(t_s, message)
+        return self._packet_faults.apply(t_s, message)
 
-    def _current_feed(self, now_ns: int) -> Feed | None:
+    def _current_feed(self, now_ns: int) -> SimFeed | LogFeed | None:
         if self.sensor.scheme == "file":
             if self._feed is None and self._first_ns is not None:
                 path, rate_hz = Path(self.sensor.address), float(self.sensor.options["rate"])

@@ -23,8 +23,17 @@ from drivers.xsens.mtdata2 import decode_mtdata2
 from drivers.xsens.packets import MID_MTDATA2
 from drivers.xsens.positions import find_output_rate
 from drivers.xsens.sample_clock import TICK_NS, SampleClock
-from drivers.xsens.samples import Event, Facts, MtiAssembler, is_inertial
-from drivers.xsens.stream import add_positions, batch_size, choose_outputs, derive_facts, make_item
+from drivers.xsens.samples import (
+    Event,
+    Facts,
+    MtiAssembler,
+    add_positions,
+    batch_size,
+    choose_outputs,
+    derive_facts,
+    is_inertial,
+    make_item,
+)
 from recorder.common.errors import DeviceError, RecorderError, SourceError
 
 _IDLE_S = 0.1

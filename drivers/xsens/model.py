@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from drivers.kit.geodesy import earth_fixed, geodetic
+from drivers.kit.satellite_navigation import earth_fixed, geodetic
 from drivers.world.imu import BOOT_NS, TICK_NS, Floats, ImuSamples, SimulatedImu, Times, angles
 from drivers.world.mounts import rotate, rotate_back
 from drivers.xsens.commands import PVT_HZ, Output, Outputs

@@ -12,8 +12,15 @@ from drivers.xsens.mtdata2 import MtData2, decode_mtdata2
 from drivers.xsens.packets import MID_MTDATA2, XbusMessage, XbusParser
 from drivers.xsens.positions import PositionRate, estimate_message_rate
 from drivers.xsens.sample_clock import SampleClock
-from drivers.xsens.samples import Facts, MtiAssembler, describe_content, is_inertial
-from drivers.xsens.stream import add_positions, batch_size, make_item
+from drivers.xsens.samples import (
+    Facts,
+    MtiAssembler,
+    add_positions,
+    batch_size,
+    describe_content,
+    is_inertial,
+    make_item,
+)
 from recorder.common.errors import RecorderError, SourceError
 
 _CHUNK = 1 << 16

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from drivers.kit.geodesy import geodetic
+from drivers.kit.satellite_navigation import FIX, POSITION, SATELLITES, VELOCITY, geodetic
 from drivers.xsens.commands import PVT_HZ, Output
 from drivers.xsens.mtdata2 import Coordinates, MtData2, Values
 from drivers.xsens.sample_clock import TICK_NS
@@ -44,20 +44,14 @@ _NAN3: Values = (math.nan,) * 3
 _POSITIONED = frozenset({1, 2, 3, 4})  # fix types with a position
 
 _CHANNELS: Final = (
-    ChannelSpec(
-        "pos", "raw", "f8", (3,), "latitude, longitude, height above the ellipsoid; NaN: none",
-        "deg, m",
-    ),
-    ChannelSpec("vel", "raw", "f4", (3,), "velocity north, east, down; NaN: none", "m/s"),
-    ChannelSpec(
-        "fix", "raw", "u1", (), "the receiver's fix: 0 none, 1 dead reckoning, 2 2D, 3 3D, 4 with "
-        "dead reckoning, 5 time alone",
-    ),
+    POSITION,
+    VELOCITY,
+    FIX,
     ChannelSpec(
         "cov", "raw", "f4", (3, 3), "covariance of the receiver's position north, east, down; NaN: "
         "unknown", "m^2",
     ),
-    ChannelSpec("sats", "raw", "u1", (), "satellites in use"),
+    SATELLITES,
     ChannelSpec("utc", "raw", "i8", (), "UTC since 1970; 0: unknown", "ns"),
     ChannelSpec("status", "raw", "u4", (), "the device's StatusWord (MT0101P); 0: not sent"),
     ChannelSpec("source", "raw", "u1", (), "of pos and vel: 1 receiver, 2 the device's filter"),

@@ -17,8 +17,13 @@ from drivers.xsens.model import ImuPackets
 from drivers.xsens.mtdata2 import MtData2, decode_mtdata2
 from drivers.xsens.packets import XbusParser
 from drivers.xsens.positions import Position, Positions, find_output_rate
-from drivers.xsens.samples import is_inertial
-from drivers.xsens.stream import add_positions, batch_size, choose_outputs, derive_facts
+from drivers.xsens.samples import (
+    add_positions,
+    batch_size,
+    choose_outputs,
+    derive_facts,
+    is_inertial,
+)
 
 _SIM_BATCHES = 100
 

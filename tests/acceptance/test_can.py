@@ -13,7 +13,7 @@ from mcap.reader import make_reader
 from rosbags.rosbag2 import Reader
 from rosbags.typesys import get_types_from_msg
 
-from drivers.can.model import DATABASE, SimulatedBus
+from drivers.can.simulated import DATABASE, SimulatedBus
 from recorder.formats.vrs import RecordType, VrsReader
 from recorder.formats.zarr2.reading import open_store
 from recorder.session.reader import Session

@@ -12,8 +12,8 @@ import numpy as np
 
 from drivers.camera.http.multipart import MultipartParser
 from drivers.camera.http.response import ResponseParser, authorization
-from drivers.camera.jpeg import parse_jpeg
 from drivers.camera.model_output import BOUNDARY, encode_part
+from drivers.camera.pictures import parse_jpeg
 from drivers.camera.rtsp.messages import (
     MessageParser,
     Reply,
@@ -26,8 +26,8 @@ from drivers.camera.rtsp.rtp_jpeg import JpegAssembler
 from drivers.can.errors import BusErrors
 from drivers.can.frames import FD, FD_BYTES, Frame, pack_frame, parse_frames
 from drivers.can.logs import read_log
-from drivers.can.model import DATABASE
 from drivers.can.signals import SignalTable
+from drivers.can.simulated import DATABASE
 from drivers.gnss.gpsd import GpsdReception
 from drivers.gnss.stream import Reception
 from drivers.mmwave.packets import Answer, parse_command

@@ -16,7 +16,7 @@ import pytest
 from drivers.kit.driver import EndOfSource, Lost, Sample, SensorConfig
 from drivers.kit.encode import Encoder
 from drivers.kit.session_source import SessionSource
-from drivers.kit.timeline import Timeline
+from drivers.kit.stamps import Timeline
 from recorder.codecs.storage import open_channel
 from recorder.codecs.streams import ChannelSpec
 from recorder.common.errors import FormatError, SourceError

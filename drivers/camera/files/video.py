@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers.camera.files.video_index import VideoIndex, read_video_index
-from drivers.camera.jpeg import parse_jpeg
-from drivers.camera.pictures import Missing, Still, check_jpeg, import_opencv
+from drivers.camera.pictures import Missing, Still, check_jpeg, import_opencv, parse_jpeg
 from recorder.common.errors import ProtocolError, SourceError
 
 ASSUMED_FPS = 25.0  # only for stamps, where a container has neither stamps nor a rate

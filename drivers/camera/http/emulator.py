@@ -31,7 +31,7 @@ from drivers.camera.files.numbered import open_video
 from drivers.camera.model import SIM_FPS, SIM_SIZE, make_camera
 from drivers.camera.model_output import BOUNDARY, encode_part, encode_picture, make_jpeg
 from drivers.camera.pictures import Missing, Note, choose_size, resize_picture
-from drivers.camera.served_emulator import POLL_NS, Client, ServedCamera
+from drivers.camera.served_emulator import Client, ServedCamera
 from drivers.kit.emulator import LOOPBACK, EmulatedSource
 from drivers.kit.emulator_faults import Fault
 from recorder.common.errors import SourceError
@@ -54,12 +54,10 @@ class _Client(Client):
     """A connection.
 
     Attributes:
-        streaming: the client receives pictures.
         given: number of pictures that the client has received.
         closing: the connection is closed after all bytes are sent.
     """
 
-    streaming: bool = False
     given: int = 0
     closing: bool = False
 
@@ -85,7 +83,6 @@ class CameraEmulator(ServedCamera[_Client]):
         if sensor.options["pixel_format"] not in (None, "MJPG"):
             raise SourceError(f"{sensor.name}: pixel_format: an emulated camera sends JPEGs")
         self._first = 0  # index of the picture that has number 0
-        self._ended = False
         self.sent = 0
 
     def start(self) -> EmulatedSource:
@@ -96,28 +93,9 @@ class CameraEmulator(ServedCamera[_Client]):
         source = f"http://{LOOPBACK}:{self._port}{PATH}"
         return EmulatedSource(source, {"fps": self._fps, "quality": options["quality"]})
 
-    def step(self, now_ns: int) -> int:
-        waits = self._pictures.sequential and not self._watched
-        if self._start_ns is None or waits:
-            self._start_ns = now_ns
-        elapsed_ns = now_ns - self._start_ns
-        self._begin_faults(elapsed_ns)
-        if self._absent:
-            self._next = max(self._next, self._next_index(elapsed_ns))
-            return now_ns + POLL_NS
-        self._accept()
-        self._serve()
-        waits &= not self._watched
-        if not self._pictures.sequential and not any(c.streaming for c in self._clients):
-            self._next = max(self._next, self._next_index(elapsed_ns))  # no client
-        due_ns = self._due_ns(self._next)
-        # One picture per step, so that each is sent even if drawing takes longer than a period.
-        if not waits and not self._ended and due_ns <= elapsed_ns:
-            self.late_ns = elapsed_ns - due_ns
-            self._picture(due_ns)
-        self._serve()
-        self.finished = self._ended and not self._clients
-        return max(now_ns, min(now_ns + POLL_NS, self._start_ns + self._due_ns(self._next)))
+    @property
+    def _sequential(self) -> bool:
+        return self._pictures.sequential
 
     def stop(self) -> None:
         self._hang_up()
@@ -134,18 +112,21 @@ class CameraEmulator(ServedCamera[_Client]):
             index += 1
         return index
 
-    def _reappear(self, elapsed_ns: int, /, *, rebooted: bool) -> None:
+    def _skip(self, elapsed_ns: int) -> None:
         self._next = max(self._next, self._next_index(elapsed_ns))
+
+    def _reappear(self, elapsed_ns: int, /, *, rebooted: bool) -> None:
+        self._skip(elapsed_ns)
         if rebooted:
             self._first = self._next
 
     # Pictures
 
     def _picture(self, due_ns: int) -> None:
-        """Take picture `_next` and send it to the streaming clients."""
+        """Take picture `_next` and send it to the playing clients."""
         index, number = self._next, self._next - self._first
         self._next += 1
-        clients = [client for client in self._clients if client.streaming]
+        clients = [client for client in self._clients if client.playing]
         jpeg = self._pictures.jpeg(index)
         if jpeg is None:
             self._ended = True
@@ -171,9 +152,7 @@ class CameraEmulator(ServedCamera[_Client]):
     def _hit(self, t_s: float, jpeg: bytes, number: int, device_ns: int) -> list[bytes]:
         """Return the parts that are sent for a picture."""
         token = number.to_bytes(8, "big")  # replaces the picture, so that only JPEGs are damaged
-        outcome = self._packets.apply(t_s, token)
-        for kind in self._packets.injected:
-            self.injected[kind] = self._packets.injected[kind]
+        outcome = self._packet_faults.apply(t_s, token)
         good = encode_part(jpeg, number, device_ns)
         bad = encode_part(jpeg[: len(jpeg) // 2], number, device_ns)
         return [good if each == token else bad for each in outcome]
@@ -188,15 +167,8 @@ class CameraEmulator(ServedCamera[_Client]):
 
     # Connections
 
-    def _receive(self, client: _Client) -> bool:
-        """Receive a client's bytes; return False if the client has left."""
-        try:
-            data = client.socket.recv(4096)
-        except BlockingIOError:
-            return True
-        if not data:
-            return False
-        if client.streaming or client.closing:
+    def _receive(self, client: _Client, data: bytes) -> bool:
+        if client.playing or client.closing:
             return True  # further bytes are ignored
         client.request += data
         if b"\r\n\r\n" in client.request or len(client.request) > _MAX_REQUEST_BYTES:
@@ -211,9 +183,9 @@ class CameraEmulator(ServedCamera[_Client]):
             status = "404 Not Found"
         else:
             client.waiting += _HEAD.encode()
-            client.streaming = match[1] == b"GET"
-            client.closing = not client.streaming
-            self._watched |= client.streaming
+            client.playing = match[1] == b"GET"
+            client.closing = not client.playing
+            self._watched |= client.playing
             return
         client.closing = True
         client.waiting += (

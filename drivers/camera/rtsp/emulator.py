@@ -26,7 +26,7 @@ from drivers.camera.model import SIM_FPS, SIM_SIZE, make_camera
 from drivers.camera.model_output import SimulatedVideo
 from drivers.camera.pictures import CodedPicture, choose_size
 from drivers.camera.rtsp.sender import CLOCK_HZ, RtpSender, make_session_description
-from drivers.camera.served_emulator import POLL_NS, Client, ServedCamera
+from drivers.camera.served_emulator import Client, ServedCamera
 from drivers.kit.emulator import LOOPBACK, EmulatedSource
 from drivers.kit.emulator_faults import Fault
 from recorder.common.errors import DeviceError, SourceError
@@ -47,7 +47,6 @@ _MAX_WAITING_BYTES: Final = 8 << 20  # for a client that reads too slowly
 class _Client(Client):
     channels: tuple[int, int] | None = None
     ports: tuple[int, int] | None = None
-    playing: bool = False
 
 
 class RtspCameraEmulator(ServedCamera[_Client]):
@@ -101,25 +100,9 @@ class RtspCameraEmulator(ServedCamera[_Client]):
         self._camera = make_camera(name, options, size, self._fps)
         return SimulatedVideo(name, self._camera, 0).unit()
 
-    def step(self, now_ns: int) -> int:
-        if self._start_ns is None or (self._file is not None and not self._watched):
-            self._start_ns = now_ns
-        elapsed_ns = now_ns - self._start_ns
-        self._begin_faults(elapsed_ns)
-        if self._absent:
-            self._skip(elapsed_ns)
-            return now_ns + POLL_NS
-        self._accept()
-        self._serve()
-        watched = any(client.playing for client in self._clients)
-        if not watched and self._file is None:
-            self._skip(elapsed_ns)
-        due_ns = self._due_ns(self._next)
-        if not self.finished and due_ns <= elapsed_ns and (self._watched or self._file is None):
-            self.late_ns = elapsed_ns - due_ns
-            self._picture(due_ns)
-        self._serve()
-        return max(now_ns, min(now_ns + POLL_NS, self._start_ns + self._due_ns(self._next)))
+    @property
+    def _sequential(self) -> bool:
+        return self._file is not None
 
     def stop(self) -> None:
         self._hang_up()
@@ -157,7 +140,7 @@ class RtspCameraEmulator(ServedCamera[_Client]):
             unit = self._video.unit()
         self._next += 1
         if unit is None:
-            self.finished = True
+            self._ended = True
             self._hang_up()
             return
         if self._first_ns is None:
@@ -173,9 +156,8 @@ class RtspCameraEmulator(ServedCamera[_Client]):
             time_ns = START_NS + since_ns + self._jump_ns
             self._send_all(1, self._sender.report(time_ns, timestamp))
         for packet in packets:
-            for sent in self._packets.apply(t_s, packet):
+            for sent in self._packet_faults.apply(t_s, packet):
                 self._send_all(0, sent)
-        self.injected.update(self._packets.injected - self.injected)
 
     def _send_all(self, kind: int, packet: bytes) -> None:
         """Send RTP (0) or RTCP (1) to all clients that play."""
@@ -217,14 +199,9 @@ class RtspCameraEmulator(ServedCamera[_Client]):
             rtp.close()
         raise DeviceError(f"{self.sensor.name}: no two UDP ports in a row are free")
 
-    def _receive(self, client: _Client) -> bool:
-        """Answer a client's requests; return False if the client has left."""
-        try:
-            data = client.socket.recv(4096)
-        except BlockingIOError:
-            return True
+    def _receive(self, client: _Client, data: bytes) -> bool:
         client.request += data
-        if not data or len(client.request) > _MAX_REQUEST_BYTES:
+        if len(client.request) > _MAX_REQUEST_BYTES:
             return False
         while client.request:
             if client.request[0] == 0x24:  # its RTCP reports on the connection

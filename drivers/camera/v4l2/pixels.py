@@ -10,26 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers.camera.pictures import Image
-from drivers.camera.raw_pictures import RAW_FORMATS, RawFormat, unpack_pixels
+from drivers.camera.raw_pictures import COPIED_FORMAT, RAW_FORMATS, RawFormat, unpack_pixels
 from drivers.camera.v4l2.abi import PixelFormat, PlanesFormat, fourcc, fourcc_name
 from recorder.common.errors import SourceError
 
-PIXEL_FORMATS: Final = (
-    "MJPG", "JPEG", "YUYV", "UYVY", "NV12", "NM12", "YU12", "YM12", "BGR3", "RGB3", "GREY",
-    *RAW_FORMATS, "H264",
-)  # fmt: skip
-"""Supported formats, best first: by their codes, raw formats by the kernel's names."""
-
 JPEG_FORMATS = ("MJPG", "JPEG")
-COPIED_FORMAT = "H264"
-"""Compressed video, which is recorded as it is (``codec: copy``) and not decoded."""
 
 _BYTES_PER_PIXEL: Final = {"YUYV": 2, "UYVY": 2, "BGR3": 3, "RGB3": 3}
 _RAW_NAMES: Final = {fourcc(form.code): name for name, form in RAW_FORMATS.items()}
 
 
 def format_name(code: int) -> str:
-    """Return the name of a pixel format's code, as in `PIXEL_FORMATS`."""
+    """Return the name of a pixel format's code, as in ``PIXEL_FORMATS``."""
     return _RAW_NAMES.get(code) or fourcc_name(code)
 
 

@@ -204,7 +204,7 @@ class TestRtsp:
     @pytest.mark.parametrize("seed", range(6))
     def test_dropped_packets_are_counted_and_the_rest_decodes(self, seed: int) -> None:
         """Through the driver and the kit's gate: what is recorded decodes, the rest is counted."""
-        from drivers.kit.keyframe_gate import KeyframeGate
+        from drivers.kit.session_seam import KeyframeGate
         from tests.drivers.kit.test_keyframe_gate import session
 
         encoded = packed("h264", 60)

@@ -17,8 +17,7 @@ import pytest
 from drivers.camera.driver import CameraDriver
 from drivers.camera.files.video import VideoFile
 from drivers.camera.http.emulator import CameraEmulator
-from drivers.camera.jpeg import parse_jpeg
-from drivers.camera.pictures import Missing, Shot
+from drivers.camera.pictures import Missing, Shot, parse_jpeg
 from drivers.kit.driver import Lost, Sample, SensorConfig
 from drivers.kit.emulator import EmulatedSource
 from drivers.kit.emulator_faults import Fault

@@ -268,7 +268,7 @@ def _redirect(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
             name, scheme, address, connecting=script.connect, clock=lambda: script.now_ns, **more
         )
 
-    monkeypatch.setattr("drivers.camera.live.HttpCamera", made)
+    monkeypatch.setattr("drivers.camera.http.camera.HttpCamera", made)
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -316,7 +316,7 @@ def test_pictures_that_wait_at_the_close_do_not_come_after_the_next_opening(
     read = cameras[0].read
     monkeypatch.setattr(cameras[0], "read", lambda wait_s: read(wait_s) + read(wait_s))
     tested = driver("//cam/stream", "http", "front")
-    monkeypatch.setattr("drivers.camera.live.HttpCamera", lambda *_, **__: cameras.pop(0))
+    monkeypatch.setattr("drivers.camera.http.camera.HttpCamera", lambda *_, **__: cameras.pop(0))
     tested.open()
     first = tested.read()
     tested.close()

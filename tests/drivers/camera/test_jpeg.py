@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivers.camera.jpeg import parse_jpeg
+from drivers.camera.pictures import parse_jpeg
 from recorder.codecs.jpeg import encode_jpeg
 from recorder.common.errors import ProtocolError
 from tests.campaigns import Selector

@@ -10,7 +10,7 @@ import pytest
 
 from drivers.camera.pictures import LiveCamera, Missing, Note, Shot
 from drivers.camera.v4l2 import abi
-from drivers.camera.v4l2.stamps import Timing
+from drivers.camera.v4l2.camera import Timing
 from drivers.kit.driver import Sample, State
 from recorder.common.errors import SourceError
 from tests.drivers.camera.rig import driver, take
@@ -232,7 +232,7 @@ def test_latency_moves_stamps_of_arrival(
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(f"drivers.camera.live.{made}", Arriving)
+    monkeypatch.setattr(f"drivers.camera.{scheme}.camera.{made}", Arriving)
     opened = driver("//cam/x", scheme, latency_ms=30.0, exposure_ms=8.0, readout_ms=2.0)
     (spec,) = opened.open()
     assert [channel.name for channel in spec.channels] == ["video.avi"]

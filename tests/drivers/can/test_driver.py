@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from drivers.can.frames import ERROR, EXTENDED, FD, REMOTE, SENT, SWITCHED, Frame
-from drivers.can.model import DATABASE, STEERING_RATIO, WHEELBASE_M, SimulatedBus
+from drivers.can.simulated import DATABASE, STEERING_RATIO, WHEELBASE_M, SimulatedBus
 from drivers.kit.driver import Driver, Item, Lost, Sample, State
 from drivers.kit.udp_socket import Batch
 from drivers.world import World
@@ -189,7 +189,7 @@ def test_the_database_is_read_once(
 
 
 def test_silence_ends_the_bus(kernel: FakeCan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drivers.can.live._FIRST_S", 0.05)
+    monkeypatch.setattr("drivers.kit.socket_source._FIRST_S", 0.05)
     monkeypatch.setattr("drivers.can.live._READ_S", 0.02)
     with pytest.raises(DeviceError, match="bus: can:can0: no frame arrives"):
         driver_for("can", "can0").open()
@@ -254,7 +254,7 @@ def test_stamps_never_step_back_and_own_frames_are_marked(kernel: FakeCan) -> No
 def test_error_messages_are_recorded_counted_and_followed(
     kernel: FakeCan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("drivers.can.live._TELL_NS", 0)
+    monkeypatch.setattr("drivers.can.live.TELL_NS", 0)
     overflow = Frame(0, ERROR | 0x204, bytes([0, 1 | 4, 0, 0, 0, 0, 3, 97]))
     sent = [
         Frame(0, 0x10, b"\1"),

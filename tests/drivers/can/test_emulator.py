@@ -13,7 +13,7 @@ import pytest
 from drivers.can.driver import CanDriver
 from drivers.can.emulator import CanEmulator
 from drivers.can.frames import FD, Frame, pack_frame
-from drivers.can.model import DATABASE, SimulatedBus
+from drivers.can.simulated import DATABASE, SimulatedBus
 from drivers.kit.driver import Lost, Sample
 from drivers.kit.emulator_faults import Fault
 from drivers.sim.emulated_rig import make_emulator

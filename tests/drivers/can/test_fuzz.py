@@ -11,8 +11,8 @@ import pytest
 
 from drivers.can.errors import BusErrors
 from drivers.can.frames import FD, FD_BYTES, Frame, pack_frame, parse_frames
-from drivers.can.model import DATABASE
 from drivers.can.signals import SignalTable
+from drivers.can.simulated import DATABASE
 from drivers.kit.driver import EndOfSource, Item, Lost, Sample, State
 from recorder.common.errors import FormatError, SourceError
 from tests.drivers.can.rig import WRITERS, driver_for, frames, write_log

@@ -12,7 +12,7 @@ import cantools
 import numpy as np
 import pytest
 
-from drivers.can.model import DATABASE
+from drivers.can.simulated import DATABASE
 from drivers.kit.driver import Item, Lost, Sample, State
 from recorder.common.errors import ConfigError, SourceError
 from tests.drivers.can.rig import WRITERS, column, driver_for, frames, message, times, write_log

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drivers.can.frames import ERROR, EXTENDED, REMOTE, Frame, collect_frames
-from drivers.can.model import DATABASE
 from drivers.can.signals import MessageDecoder, Place, SignalTable, format_signals
+from drivers.can.simulated import DATABASE
 from recorder.common.errors import FormatError, SourceError
 
 HEAD = 'VERSION ""\n\nNS_ :\n\nBS_:\n\nBU_: A\n\n'

@@ -11,7 +11,7 @@ from pynmeagps import NMEAMessage
 from pysbf2 import SBFMessage
 from pyubx2 import UBXMessage
 
-from drivers.gnss.gps_time import GPS_EPOCH_NS, SECOND_NS, WEEK_NS
+from drivers.kit.satellite_navigation import GPS_EPOCH_NS, SECOND_NS, WEEK_NS
 
 GET = 0
 LATITUDE, LONGITUDE = 48.1234567, -11.7654321

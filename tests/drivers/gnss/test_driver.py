@@ -17,14 +17,13 @@ import numpy as np
 import pytest
 
 from drivers.gnss import live as live_module
-from drivers.gnss.connection import Line
+from drivers.gnss.connection import Line, PulsePerSecond
 from drivers.gnss.driver import GnssDriver
 from drivers.gnss.emulator import DELAY_NS, GnssEmulator
-from drivers.gnss.gps_time import SECOND_NS, convert_gps_to_utc, convert_utc_to_gps
-from drivers.gnss.model import LEVEL_M, START_UTC_NS
-from drivers.gnss.pps import PulsePerSecond
+from drivers.gnss.simulated import LEVEL_M, START_UTC_NS
 from drivers.kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig, State
 from drivers.kit.emulator_faults import Fault
+from drivers.kit.satellite_navigation import SECOND_NS, convert_gps_to_utc, convert_utc_to_gps
 from recorder.common.errors import DeviceError, SourceError
 from recorder.config.settings import SensorEntry
 from recorder.perception.earth import earth_points, local_to_earth

@@ -15,16 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drivers.gnss.epochs import Row
-from drivers.gnss.gps_time import (
+from drivers.gnss.gpsd import GpsdReception
+from drivers.gnss.packets import FrameParser
+from drivers.gnss.stream import Reception
+from drivers.kit.satellite_navigation import (
     GPS_EPOCH_NS,
     SECOND_NS,
     convert_gps_to_utc,
     convert_utc_to_gps,
     count_leap_seconds,
 )
-from drivers.gnss.gpsd import GpsdReception
-from drivers.gnss.packets import FrameParser
-from drivers.gnss.stream import Reception
 from tests.campaigns import seeded
 from tests.drivers.fuzzing import mutated
 from tests.drivers.gnss.gnss_messages import (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from drivers.kit.driver import Item, Lost, Sample, State
-from drivers.kit.keyframe_gate import SEAM_PATIENCE_NS, KeyframeGate
+from drivers.kit.session_seam import KEYFRAME_PATIENCE_NS, KeyframeGate
 from recorder.bus.messages import AnnouncedSession as Session
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 
@@ -99,7 +99,7 @@ def test_what_crosses_a_seam() -> None:
     gate, seam = KeyframeGate(SPEC), 1000 * MS
     assert gate.crosses(sample(KEY, seam), seam)
     assert not gate.crosses(sample(OTHER, seam), seam)
-    assert not gate.crosses(sample(OTHER, seam + SEAM_PATIENCE_NS - 1), seam)
-    assert gate.crosses(sample(OTHER, seam + SEAM_PATIENCE_NS), seam)
+    assert not gate.crosses(sample(OTHER, seam + KEYFRAME_PATIENCE_NS - 1), seam)
+    assert gate.crosses(sample(OTHER, seam + KEYFRAME_PATIENCE_NS), seam)
     assert not gate.crosses(State("camera", seam, {}), seam)
     assert not gate.crosses(Lost("camera", seam, "device", 1), seam)

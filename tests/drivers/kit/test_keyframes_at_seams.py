@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drivers.kit import keyframe_gate, session_seam
+from drivers.kit import session_seam
 from drivers.kit.driver import Sample, SensorConfig
 from drivers.kit.runner import Runner
 from recorder.codecs.streams import ChannelSpec, StreamSpec
@@ -126,7 +126,7 @@ def content(path: Path) -> tuple[list[bytes], dict[str, int]]:
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_seam, "SEAM_PATIENCE_NS", LONG_NS)
+    monkeypatch.setattr(session_seam, "KEYFRAME_PATIENCE_NS", LONG_NS)
     monkeypatch.setattr(open_sessions, "_SEAM_GRACE_NS", LONG_NS)
 
 
@@ -155,7 +155,7 @@ def test_without_a_keyframe_a_part_begins_with_a_counted_loss(
     make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A keyframe that is 0.8 s behind the seam, where 0.3 s are waited for."""
-    monkeypatch.setattr(keyframe_gate, "SEAM_PATIENCE_NS", 300 * MS)
+    monkeypatch.setattr(session_seam.KeyframeGate, "patience_ns", 300 * MS)
     units = encode(140, x264="keyint=120:min-keyint=120:scenecut=0:log-level=none")
     parts = Parts(make_rig(), units, [40]).record()
     assert [content(path) for path in parts] == [

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from drivers.kit import runner as runner_module
-from drivers.kit import stamp_checks
+from drivers.kit import stamps
 from drivers.kit.driver import (
     Driver,
     EndOfSource,
@@ -269,7 +269,7 @@ def test_a_devices_batch_across_the_end_is_cut_there(
     make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner_module, "_LATEST_NS", 10**15)  # however slow this machine is
-    monkeypatch.setattr(stamp_checks, "_BEHIND_NS", 10**15)
+    monkeypatch.setattr(stamps, "_BEHIND_NS", 10**15)
     rig = make_rig()
     driver = LiveDriver(SensorConfig("fake", "script", "", {}, "realtime", False))
 
@@ -308,7 +308,7 @@ def test_a_devices_other_streams_also_last_until_the_end(
     make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner_module, "_LATEST_NS", 10**15)  # however slow this machine is
-    monkeypatch.setattr(stamp_checks, "_BEHIND_NS", 10**15)
+    monkeypatch.setattr(stamps, "_BEHIND_NS", 10**15)
     rig = make_rig()
     driver = LivePair(SensorConfig("fake", "script", "", {}, "realtime", False))
 

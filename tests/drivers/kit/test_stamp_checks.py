@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drivers.kit.driver import Item, Lost, Sample, State
-from drivers.kit.stamp_checks import Stamps
+from drivers.kit.stamps import Stamps
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 
 MS, S = 1_000_000, 1_000_000_000

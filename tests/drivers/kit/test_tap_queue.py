@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from drivers.kit.send_ring import SendRing
-from drivers.kit.tap_queue import SMALL_BYTES, TapQueue
+from drivers.kit.send_ring import SMALL_BYTES, SendRing
+from drivers.kit.writer_link import TapQueue
 from recorder.bus.wire import Kind, Message
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 

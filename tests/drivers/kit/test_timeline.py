@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers.kit.driver import Lost, Sample, State
-from drivers.kit.timeline import Timeline
+from drivers.kit.stamps import Timeline
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 
 START_NS = 77_000_000_000

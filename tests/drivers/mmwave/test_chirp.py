@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivers.mmwave.chirp import DEVICES, IQ_ORDERS, ChirpConfig, lane_columns, to_complex
+from drivers.mmwave.chirp import DEVICES, IQ_ORDERS, ChirpConfig, lane_columns
 
 # red-rover's four configurations, with what xwr's XWRConfig makes of them.
 DART = ChirpConfig("AWR1843", 77.0, 331.0, 5.7, 59.0, 67.012, 128, 2500, 128, 100.0)
@@ -94,18 +94,6 @@ def test_lane_orders_as_documented() -> None:
     assert (q, i) == ([0, 1, 4, 5], [2, 3, 6, 7])
     i, q = (c.tolist() for c in lane_columns(4, "iiqq"))
     assert (i, q) == ([0, 1, 4, 5], [2, 3, 6, 7])
-
-
-def test_to_complex_is_the_formula_of_the_format() -> None:
-    values = np.random.default_rng(1).integers(-3000, 3000, (3, 2, 16)).astype(np.int16)
-    expected = np.empty((3, 2, 8), np.complex64)
-    expected[..., 0::2] = 1j * values[..., 0::4] + values[..., 2::4]
-    expected[..., 1::2] = 1j * values[..., 1::4] + values[..., 3::4]
-    np.testing.assert_array_equal(to_complex(values, "qqii"), expected)
-    # The other order has I and Q in each other's places.
-    swapped = to_complex(values, "iiqq")
-    np.testing.assert_array_equal(swapped.real, expected.imag)
-    np.testing.assert_array_equal(swapped.imag, expected.real)
 
 
 @given(st.integers(1, 64), st.sampled_from(IQ_ORDERS))

@@ -16,7 +16,7 @@ from drivers.kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig, St
 from drivers.mmwave.chirp import ChirpConfig
 from drivers.mmwave.driver import SIM_CHIRP, MmwaveDriver
 from drivers.mmwave.model import SimulatedRadar
-from drivers.mmwave.model_packets import FramePackets
+from drivers.mmwave.simulated import FramePackets
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import ConfigError, SourceError
 from recorder.config.options import Option, check_options, table_to_wire

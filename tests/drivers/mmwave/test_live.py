@@ -17,8 +17,8 @@ from drivers.kit.driver import Item, Lost, Sample, SensorConfig, State
 from drivers.kit.udp_socket import Batch
 from drivers.mmwave.connection import CardReceiver, RadarCapture
 from drivers.mmwave.driver import MmwaveDriver
-from drivers.mmwave.model_packets import CardBuffer
 from drivers.mmwave.packets import SYSTEM_ERROR, Answer
+from drivers.mmwave.simulated import CardBuffer
 from recorder.common.errors import ConfigError, DeviceError
 from recorder.config.options import check_options
 from tests.drivers.mmwave.rig import (

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from drivers.mmwave.model_packets import CardBuffer, FramePackets
 from drivers.mmwave.packets import HEADER_BYTES, PAYLOAD_BYTES
+from drivers.mmwave.simulated import CardBuffer, FramePackets
 
 
 class Source:

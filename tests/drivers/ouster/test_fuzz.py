@@ -42,7 +42,7 @@ def opened(folder: Path, info: Any) -> Iterator[tuple[LiveSource, int]]:
         port = int(probe.getsockname()[1])
     metadata = write_metadata(folder, info)
     driver = live_driver(f"//127.0.0.1:{port}", "udp", metadata=metadata, imu_port=port)
-    source = driver._live(driver.sensor)
+    source = LiveSource(driver.sensor, None)
     receive = source._receive
     first = lidar_packets(info, make_frame(info, 1))[0][2]
 

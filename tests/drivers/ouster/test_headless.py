@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from drivers.ouster.headless import make_empty_library, provide_library
+from drivers.ouster.sdk import make_empty_library, provide_library
 from tests.acceptance.command import namespace
 
 

@@ -17,6 +17,7 @@ from drivers.kit.driver import Item, Lost, Sample, State
 from drivers.kit.emulator_faults import Fault
 from drivers.ouster.emulator import OusterEmulator
 from drivers.ouster.frames import Assembly
+from drivers.ouster.live import LiveSource
 from recorder.common.errors import ConfigError, DeviceError, SourceError
 from recorder.formats.pcap.datagrams import read_datagrams
 from tests.drivers.ouster.ouster_device import (
@@ -57,6 +58,7 @@ def record(emulator: OusterEmulator, enough: Any, speed: int = FAST, **options: 
     with running(emulator, speed) as address:
         driver = live_driver(address, **options)
         specs = open_again(driver)
+        assert not any(spec.finite for spec in specs)
         try:
             items = read_until(driver, enough)
         finally:
@@ -371,17 +373,18 @@ def send_and_read(driver: Any, sender: socket.socket, port: int, packets: Any) -
     thread = threading.Thread(target=send)
     thread.start()
     items: list[Item] = []
-    source = driver._live(driver.sensor)
+    source = LiveSource(driver.sensor, None)
     receive = source._receive
 
     def receive_when_ready(wait_s: float) -> None:
         ready.set()
         receive(wait_s)
 
-    source._receive = receive_when_ready
-    driver._live = lambda _: source
+    source._receive = receive_when_ready  # type: ignore[method-assign]
     try:
-        driver.open()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("drivers.ouster.live.LiveSource", lambda *_: source)
+            driver.open()
         with pytest.raises(DeviceError, match="no packets"):
             while True:
                 if (item := driver.read()) is not None:
@@ -407,7 +410,7 @@ def test_packets_that_do_not_fit_the_metadata_are_named(tmp_path: Path) -> None:
     driver = live_driver(f"//127.0.0.1:{port}", "udp", metadata=metadata, imu_port=port)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         packets = lidar_packets(other, make_frame(other, 7))
-        source = driver._live(driver.sensor)
+        source = LiveSource(driver.sensor, None)
         receive = source._receive
 
         def receive_after_sending(wait_s: float) -> None:

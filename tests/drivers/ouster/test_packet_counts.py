@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from ouster.sdk import core
 
-from drivers.ouster.packet_counts import ImuGaps, Repeats
-from drivers.ouster.packets import Checksums, Sorter, crc64
+from drivers.ouster.packets import Checksums, ImuGaps, Repeats, Sorter, crc64
 from tests.drivers.ouster.rig import lidar_packets, make_frame, make_info
 
 STEP = 10_000_000

@@ -14,7 +14,7 @@ import pytest
 from drivers.kit.driver import Item, Lost, Sample, State
 from drivers.kit.udp_socket import Batch, UdpReceiver, parse_address
 from drivers.udp.driver import UdpDriver
-from drivers.udp.model import HEAD
+from drivers.udp.simulated import HEAD
 from recorder.common.errors import ConfigError, DeviceError, SourceError
 from tests.drivers.udp.rig import (
     HERE,
@@ -120,7 +120,7 @@ def test_a_multicast_group_is_joined(sender: socket.socket) -> None:
 def test_only_the_sender_is_recorded_and_others_are_counted(
     sender: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("drivers.udp.live._TELL_NS", 0)
+    monkeypatch.setattr("drivers.udp.live.TELL_NS", 0)
     port = free_port()
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other,
@@ -170,7 +170,7 @@ def batch(numbers: list[int], dropped: list[int], sender: int = 1) -> Batch:
 def fake(monkeypatch: pytest.MonkeyPatch, batches: list[Batch], **options: Any) -> UdpDriver:
     made = FakeReceiver(batches)
     monkeypatch.setattr("drivers.udp.live.UdpReceiver", lambda *_, **__: made)
-    monkeypatch.setattr("drivers.udp.live._GATHER_S", 0.0)
+    monkeypatch.setattr("drivers.udp.live.LiveSource._gather_s", 0.0)
     driver = driver_for("udp", "127.0.0.1:2368", timeout_s=0, **options)
     driver.open()
     return driver
@@ -237,7 +237,7 @@ def test_a_full_buffer_is_counted(sender: socket.socket) -> None:
 
 
 def test_silence_ends_the_device(monkeypatch: pytest.MonkeyPatch, sender: socket.socket) -> None:
-    monkeypatch.setattr("drivers.udp.live._FIRST_S", 0.05)
+    monkeypatch.setattr("drivers.kit.socket_source._FIRST_S", 0.05)
     monkeypatch.setattr("drivers.udp.live._READ_S", 0.02)
     port = free_port()
     driver = driver_for("udp", f"//127.0.0.1:{port}/", timeout_s=0.1)
@@ -247,7 +247,7 @@ def test_silence_ends_the_device(monkeypatch: pytest.MonkeyPatch, sender: socket
     sender.connect(("127.0.0.1", port))
     with UdpReceiver("127.0.0.1", port, 1 << 16, 0.0):
         pass  # the port is free again
-    monkeypatch.setattr("drivers.udp.live._FIRST_S", 60.0)
+    monkeypatch.setattr("drivers.kit.socket_source._FIRST_S", 60.0)
     monkeypatch.setattr(
         "drivers.udp.live.UdpReceiver",
         lambda *a, **k: _Greeted(sender, *a, **k),

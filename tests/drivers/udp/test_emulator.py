@@ -16,7 +16,7 @@ from drivers.kit.emulator_faults import Fault
 from drivers.sim.emulated_rig import make_emulator
 from drivers.udp.driver import UdpDriver
 from drivers.udp.emulator import UdpEmulator
-from drivers.udp.model import HEAD
+from drivers.udp.simulated import HEAD
 from recorder.common.errors import SourceError
 from recorder.config.options import check_options
 from recorder.config.settings import SensorEntry

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drivers.kit.geodesy import geodetic
+from drivers.kit.satellite_navigation import geodetic
 from drivers.xsens.mtdata2 import Coordinates, MtData2, Precision, decode_mtdata2, encode_mtdata2
 from drivers.xsens.packets import XbusParser
 from drivers.xsens.positions import (

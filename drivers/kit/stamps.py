@@ -1,4 +1,4 @@
-"""Checks of stamps: steps of a source's clock, and single stamps far from their neighbours.
+"""Stamps of samples: late samples, steps of a source's clock, and the session's timeline.
 
 Samples that can be placed are kept: after a step of the clock, samples continue on the previous
 time base, and the step is reported.  A sample cannot be placed if its stamp fits neither the stamp
@@ -13,12 +13,13 @@ before nor the stamp after; it is counted as lost, cause ``time``::
 A played source's sample that jumps is held until the next sample of its stream.  That sample shows
 whether the source has paused (a gap ahead, which is kept, however long), its clock was set back, or
 only one stamp is wrong.  Samples of captures and logs that are a few milliseconds late are put in
-their places first (`drivers.kit.late_samples`).  A device's sample is not held: the first sample
+their places first (`LateSamples`).  A device's sample is not held: the first sample
 after a step is counted as lost, the later samples are kept.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -26,9 +27,97 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers.kit.driver import Item, Lost, Sample, State
-from drivers.kit.late_samples import LateSamples
 from drivers.kit.sample_batches import single_samples
 from recorder.codecs.streams import StreamSpec
+
+
+class LateSamples:
+    """Sorter of one stream's samples by their stamps, within a bounded time.
+
+    A capture that is merged of two queues or interfaces, and a log of several buses, have samples
+    that lie some milliseconds before their predecessors.  Their stamps are valid, so they are
+    sorted::
+
+        late = LateSamples(100_000_000)      # for one stream
+        for item in late.take(item):         # no later sample can precede these
+            ...
+        for item in late.flush():            # at the end of the source
+            ...
+
+    A sample that lies further back is not late.  It keeps its place in the source, and `Stamps`
+    judges it.
+
+    Args:
+        late_ns: how far a sample may lie before its predecessor.
+    """
+
+    def __init__(self, late_ns: int) -> None:
+        self._late_ns = late_ns
+        self._held: deque[Item] = deque()
+        self._latest_ns: int | None = None
+
+    def take(self, item: Item) -> Sequence[Item]:
+        """Return the items, in order, that no later sample can precede."""
+        ready: list[Item] = []
+        if not isinstance(item, Sample):
+            self._held.append(item)
+        elif len(item.t_ns):
+            first_ns, last_ns = int(item.t_ns[0]), int(item.t_ns[-1])
+            rises = item.count == 1 or bool((np.diff(item.t_ns) >= 0).all())
+            if rises and (self._latest_ns is None or first_ns >= self._latest_ns):
+                self._held.append(item)
+                self._latest_ns = last_ns
+            else:
+                for sample in single_samples(item):
+                    ready += self._place(sample)
+        return [*ready, *self._ready()]
+
+    def flush(self) -> Sequence[Item]:
+        """Return the held samples at the end of the source."""
+        held = list(self._held)
+        self._held.clear()
+        self._latest_ns = None
+        return held
+
+    def _place(self, sample: Sample) -> Sequence[Item]:
+        """Hold one sample in its place; return the samples before one that is not late."""
+        t_ns, latest_ns = int(sample.t_ns[0]), self._latest_ns
+        if latest_ns is None or t_ns >= latest_ns:
+            self._held.append(sample)
+            self._latest_ns = t_ns
+            return ()
+        if latest_ns - t_ns > self._late_ns:
+            before = self.flush()
+            self._held.append(sample)
+            self._latest_ns = t_ns
+            return before
+        behind: list[Item] = []  # of the sample, the last first
+        while self._held:
+            item = self._held.pop()
+            if isinstance(item, Sample) and item.count > 1 and int(item.t_ns[-1]) > t_ns:
+                self._held.extend(single_samples(item))
+                continue
+            if isinstance(item, Sample) and int(item.t_ns[0]) <= t_ns:
+                self._held.append(item)
+                break
+            behind.append(item)
+        self._held.append(sample)
+        self._held.extend(reversed(behind))
+        return ()
+
+    def _ready(self) -> list[Item]:
+        ready: list[Item] = []
+        while self._held:
+            item = self._held[0]
+            if (
+                isinstance(item, Sample)
+                and self._latest_ns is not None
+                and int(item.t_ns[-1]) > self._latest_ns - self._late_ns
+            ):
+                break
+            ready.append(self._held.popleft())
+        return ready
+
 
 CAUSE = "time"
 """Cause of the loss of samples that cannot be placed, and type of the event of a step."""
@@ -215,3 +304,54 @@ class Stamps:
         for item in waiting:
             item.t_ns = min(item.t_ns, until_ns)
         return list(waiting)
+
+
+class Timeline:
+    """Mapping of a played source's items to the host's monotonic clock, in place.
+
+    ``t_mono`` = session start + (source stamp - the source's first stamp), whatever the pace.  Each
+    loop is shifted by one period, and so are its device times.
+
+    Args:
+        specs: the source's streams.
+        start_ns: CLOCK_MONOTONIC of the session's start.
+        origin_ns: source stamp that is played at the start; None: the first item's stamp.
+    """
+
+    def __init__(
+        self, specs: Mapping[str, StreamSpec], start_ns: int, origin_ns: int | None = None
+    ) -> None:
+        self._specs = specs
+        self._start_ns = start_ns
+        self._origin_ns = origin_ns
+        self._loop_ns = 0
+        self._end_ns = 0  # earliest start of the next loop, relative to the origin, without loops
+
+    def place(self, item: Item) -> None:
+        """Move an item's times from the source's time base to the session's."""
+        if self._origin_ns is None:
+            self._origin_ns = int(np.min(item.t_ns))
+        shift = self._start_ns + self._loop_ns - self._origin_ns
+        if not isinstance(item, Sample):
+            item.t_ns += shift
+            return
+        spec = self._specs[item.stream]
+        times = np.asarray(item.t_ns, np.int64)
+        interval = round(1e9 / spec.rate_hz) if spec.rate_hz else 1
+        self._end_ns = max(self._end_ns, int(times[-1]) - self._origin_ns + interval)
+        item.t_ns = times + shift
+        if not self._loop_ns:
+            return
+        if item.t_dev_ns is not None:
+            item.t_dev_ns = item.t_dev_ns + self._loop_ns
+        moved = {
+            c.name: np.where(values != 0, values + values.dtype.type(self._loop_ns), values)
+            for c in spec.channels
+            if c.device_time and isinstance(values := item.data[c.name], np.ndarray)
+        }
+        if moved:  # a device time of 0 means "not measured" and is not shifted
+            item.data = {**item.data, **moved}
+
+    def loop(self) -> None:
+        """Shift all following items by one period: the source starts again."""
+        self._loop_ns += self._end_ns
