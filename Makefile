@@ -19,6 +19,9 @@ PSTAMP := $(PVENV)/.installed
 DSTAMP := $(VENV)/.installed-docs
 # What the tests in a browser need.
 BSTAMP := $(VENV)/.installed-browser
+# What plants defects, to see whether the tests notice.
+MVENV := .venv-mutants
+MSTAMP := $(MVENV)/.installed
 # What makes the locks, the SBOM and a release, and resolves for other machines.
 SVENV := .venv-supply
 SSTAMP := $(SVENV)/.installed
@@ -72,6 +75,11 @@ $(SSTAMP): requirements/constraints-supply.txt
 	$(call make_venv,$(SVENV))
 	$(SVENV)/bin/python -m pip install -qq --constraint requirements/constraints-supply.txt \
 	    build cyclonedx-bom packaging pip-licenses setuptools twine uv
+	@touch $@
+
+$(MSTAMP): requirements/constraints-mutants.txt
+	$(call make_venv,$(MVENV))
+	$(MVENV)/bin/python -m pip install -qq --constraint requirements/constraints-mutants.txt cosmic-ray
 	@touch $@
 
 $(CSTAMP): pyproject.toml requirements/constraints.txt requirements/constraints-conformance.txt
@@ -258,7 +266,7 @@ notebook: $(STAMP)
 	$(BIN)/python -m docs.make_notebook
 
 clean:
-	rm -rf $(VENV) $(CVENV) $(RVENV) $(PVENV) $(WVENV) $(SVENV) .mutants build dist site *.egg-info
+	rm -rf $(VENV) $(CVENV) $(RVENV) $(PVENV) $(WVENV) $(SVENV) $(MVENV) .mutants build dist site *.egg-info
 	find recorder drivers tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # On a vehicle (docs/vehicle.md), as root.  DESTDIR: only copy, into an image.  LIVE=1: with the
@@ -335,11 +343,18 @@ SOAK_S ?= 3600
 soak: $(STAMP)
 	$(BIN)/python -m tests.soak --seconds $(SOAK_S)
 
-# Single-line defects that the tests must notice: make mutants COUNT=40 ONLY=drivers SEED=7
-# An hour or two; what is listed survived.  Not in CI.
+# Single-line defects that the tests must notice, planted in a clone of the last commit; what survived is
+# listed: make mutants COUNT=40 ONLY=drivers SEED=7.  An hour or two.  Not in CI.
 COUNT ?= 200
 ONLY ?=
 SEED ?=
-mutants: $(STAMP)
-	$(BIN)/python -m tests.mutants --jobs $(JOBS) --count $(COUNT) $(addprefix --only ,$(ONLY)) \
-	    $(addprefix --seed ,$(SEED))
+PLANTED := cosmic-ray.toml session.sqlite
+mutants: $(MSTAMP)
+	rm -rf .mutants && git clone --quiet . .mutants/tree
+	[ ! -d ../shared ] || ln -s $(abspath ../shared) .mutants/shared
+	$(MAKE) --no-print-directory -C .mutants/tree $(STAMP)
+	cd .mutants/tree && sed '$(if $(ONLY),s#^module-path.*#module-path = "$(ONLY)"#)' tests/mutants/cosmic-ray.toml \
+	    > cosmic-ray.toml && export PATH=$(CURDIR)/$(MVENV)/bin:$$PATH JOBS=$(JOBS) && cosmic-ray init $(PLANTED) \
+	    && python -m tests.mutants.sample session.sqlite --count $(COUNT) $(addprefix --seed ,$(SEED)) \
+	    && cosmic-ray exec $(PLANTED) && cr-report --surviving-only --show-diff session.sqlite \
+	    && cr-rate --fail-over 15 session.sqlite
