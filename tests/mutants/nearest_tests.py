@@ -1,4 +1,4 @@
-"""``python -m tests.mutants.nearest_tests``: run the tests nearest to the module that git calls changed.
+"""``python -m tests.mutants.nearest_tests``: run the tests nearest to what git sees changed.
 
 Exit code 0 where none fails, or where one fails without the change, too.
 """

@@ -61,7 +61,7 @@ def _find_kind(mutation: Mutation) -> str:
 
 
 def _find_ignored(source: str) -> Iterator[int]:
-    """Find lines of annotations, whose unions cosmic-ray takes for arithmetic, and tuned constants."""
+    """Find lines of annotations (cosmic-ray takes unions for arithmetic) and tuned constants."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield from range(node.lineno, node.body[0].lineno)
