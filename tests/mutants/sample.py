@@ -82,10 +82,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     args = parser.parse_args(arguments)
     with use_db(args.session) as session:
-        items = {item.mutations[0]: item for item in session.work_items}
-        drawn = draw(items, Path.read_text, args.count, args.seed)
+        items = list(session.work_items)
+        by_mutation = {id(item.mutations[0]): item for item in items}
+        mutations = [item.mutations[0] for item in items]
+        drawn = draw(mutations, Path.read_text, args.count, args.seed)
         session.clear()
-        session.add_work_items(items[mutation] for mutation in drawn)
+        session.add_work_items(by_mutation[id(mutation)] for mutation in drawn)
     print(f"seed {args.seed}: {len(drawn)} of {len(items)} defects")
     return 0
 
