@@ -7,6 +7,7 @@ sweep, or up to the recorded xz frames (``encode``).  CPU is that of the receivi
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 from collections.abc import Iterator, Mapping
@@ -81,7 +82,8 @@ def send(mode: str, profile: str, seconds: float, port: int, link: Connection) -
         wait_s = due_s - time.monotonic()
         if wait_s > 0.0005:
             time.sleep(wait_s)
-        wire.send(packet.data)
+        with contextlib.suppress(ConnectionRefusedError):  # the driver opens its port again
+            wire.send(packet.data)
     link.send({"sweeps": sweeps, "mb": sum(len(p.data) for p in made) / 1e6})
 
 

@@ -181,10 +181,11 @@ def record(rate: float, seconds: float, buffer_bytes: int, folder: Path) -> dict
     with spawn(emulate, rate) as card:
         config_port, data_port, port = card.recv()
         chirp = replace(SIM_CHIRP, frame_period=_FRAME_BYTES / PAYLOAD_BYTES / rate * 1e3)
+        keys = {key: value for key, value in asdict(chirp).items() if key != "transmitters"}
         capture = {"sys_ip": HOST, "fpga_ip": CARD, "config_port": config_port,
                    "data_port": data_port, "socket_buffer": buffer_bytes}  # fmt: skip
         sensor = {"driver": "mmwave", "source": "dca1000:", "capture": capture,
-                  "radar": {**asdict(chirp), "port": port}}  # fmt: skip
+                  "radar": {**keys, "port": port}}  # fmt: skip
         done = record_measured(folder, {"radar": sensor}, seconds, ("--no-finalize",))
     stream = done.streams["radar"]
     whole = stream["samples"] - sum(stream.get("incomplete", {}).values())

@@ -121,7 +121,6 @@ NAMES: dict[tuple[str, str], Callable[[], dict[str, Any]]] = {
         "end_ns": START_NS + 1,
     },
     ("ncore.md", "SequenceWriter(\n"): ncore_names,
-    ("report.md", "read_summary"): lambda: {"Path": Path},
 }
 """What a document has explained in words before the block: (document, text of the block)."""
 NOT_RUN = {
