@@ -1,7 +1,8 @@
 """``python -m tests.mutants.sample SESSION``: reduce a session of cosmic-ray to a random sample.
 
 Lines are drawn at random; of each line one kind of defect, and of that kind one.  Left out is what
-no test can notice: annotations, and constants that are only tuned (``_TIMEOUT_S = 5.0``).
+no test can notice: annotations, whose unions cosmic-ray takes for arithmetic, constants that are
+only tuned (``_TIMEOUT_S = 5.0``), and large numbers off by one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 _TUNED = re.compile(r"_?[A-Z0-9_]+_(S|MS|BYTES|MB|TIMEOUT|INTERVAL|SIZE)\b.* = ")
+
+
+_LARGE = 64  # a number beyond it is a size or a unit, where one more makes no difference
 
 
 class Mutation(Protocol):
@@ -42,12 +46,15 @@ def draw(
 ) -> list[Drawn]:
     """Draw ``count`` defects, each of another line, or all where there are fewer."""
     lines: dict[tuple[Path, int], list[Drawn]] = {}
+    left_out: dict[Path, set[int | tuple[int, int]]] = {}
     for mutation in mutations:
-        lines.setdefault((mutation.module_path, mutation.start_pos[0]), []).append(mutation)
-    ignored: dict[Path, set[int]] = {}
-    for path in {path for path, _ in lines}:
-        ignored[path] = set(_find_ignored(read(path)))
-    places = sorted(place for place in lines if place[1] not in ignored[place[0]])
+        path, at = mutation.module_path, mutation.start_pos
+        if path not in left_out:
+            left_out[path] = set(_find_unnoticed(read(path)))
+        large = at in left_out[path] and mutation.operator_name == "core/NumberReplacer"
+        if not large and at[0] not in left_out[path]:
+            lines.setdefault((path, at[0]), []).append(mutation)
+    places = sorted(lines)
     chance = random.Random(seed)
     drawn = []
     for place in chance.sample(places, min(count, len(places))):
@@ -60,16 +67,22 @@ def _find_kind(mutation: Mutation) -> str:
     return mutation.operator_name.partition("_")[0]
 
 
-def _find_ignored(source: str) -> Iterator[int]:
-    """Find lines of annotations (cosmic-ray takes unions for arithmetic) and tuned constants."""
+def _find_unnoticed(source: str) -> Iterator[int | tuple[int, int]]:
+    """Find the lines of annotations and tuned constants, and the places of large numbers."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield from range(node.lineno, node.body[0].lineno)
         elif isinstance(node, ast.AnnAssign):
             yield from range(node.lineno, (node.annotation.end_lineno or node.lineno) + 1)
+        elif isinstance(node, ast.Constant) and _is_large(node.value):
+            yield node.lineno, node.col_offset
     for number, line in enumerate(source.splitlines(), 1):
         if _TUNED.match(line.strip()):
             yield number
+
+
+def _is_large(value: object) -> bool:
+    return isinstance(value, int | float) and abs(value) > _LARGE
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -15,6 +15,7 @@ SYNC = 0x1234
 def f(x: int | None,
       y: float | None = None) -> int:
     return x + 1
+    return x * 1000
 """
 
 
@@ -25,14 +26,18 @@ class Spec:
     start_pos: tuple[int, int]
 
 
-def _spec(line: int, operator: str) -> Spec:
-    return Spec(Path("m.py"), f"core/{operator}", (line, 0))
+def _spec(line: int, operator: str, column: int = 0) -> Spec:
+    return Spec(Path("m.py"), f"core/{operator}", (line, column))
 
 
 def test_what_no_test_can_notice_is_left_out() -> None:
-    specs = [_spec(n, "NumberReplacer") for n in (2, 3, 5, 6, 7)]
+    specs = [_spec(n, "NumberReplacer") for n in (2, 5, 6, 7)]
+    specs += [_spec(8, "NumberReplacer", 15), _spec(8, "AddNot", 15)]
     drawn = draw(specs, lambda _: SOURCE, 10, 1)
-    assert sorted(spec.start_pos[0] for spec in drawn) == [3, 7]
+    assert sorted((spec.start_pos[0], spec.operator_name) for spec in drawn) == [
+        (7, "core/NumberReplacer"),
+        (8, "core/AddNot"),
+    ]
 
 
 def test_one_defect_a_line_and_the_same_by_the_same_seed() -> None:
