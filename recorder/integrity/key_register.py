@@ -145,7 +145,7 @@ class Entries:
         return [self._check_row(row) for row in rows]
 
     def since_signature(self) -> list[Entry]:
-        """Return the last `SIGN` entry and the later ones; all entries without a `SIGN` entry."""
+        """Return the last `SIGN` entry and the later ones; all entries, if there is none."""
         found: list[Entry] = []
         for row in self._connection.execute(f"{_ROWS} ORDER BY one.number DESC"):
             found.append(self._check_row(row))

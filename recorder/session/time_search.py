@@ -34,7 +34,7 @@ class TimeSearch:
         self._times: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
     def first_at(self, t_ns: int) -> int:
-        """Find the first sample at or after a time; the stream's length if all are earlier."""
+        """Find the first sample at or after a time; the stream's length if there is none."""
         if not self._covers(t_ns):
             self._load(bisect_left(range(len(self._stream)), t_ns, key=self._stamp))
         return self._start + int(np.searchsorted(self._times, t_ns))
