@@ -327,9 +327,8 @@ class Progress:
         for name, (samples, nbytes) in sensor.given.items():
             self.rates.count(sensor.given_ns, name, samples)
             self.volumes.count(sensor.given_ns, name, nbytes)
-            # A silent stream keeps its forecast for the next session.  On a busy machine a device
-            # is read before its streams are declared.
-            if self.volumes.rate(name) and (spec := sensor.specs.get(name)) is not None:
+            spec = sensor.specs.get(name)  # None until the writer has armed the driver
+            if spec and self.volumes.rate(name):  # a silent stream keeps its forecast
                 self.forecast.count(sensor.given_ns, name, nbytes, spec.bytes_per_second)
 
     def _on_commits(self, uncommitted_s: float) -> None:
