@@ -19,6 +19,9 @@ PSTAMP := $(PVENV)/.installed
 DSTAMP := $(VENV)/.installed-docs
 # What the tests in a browser need.
 BSTAMP := $(VENV)/.installed-browser
+# What plants defects, to see whether the tests notice.
+MVENV := .venv-mutants
+MSTAMP := $(MVENV)/.installed
 # What makes the locks, the SBOM and a release, and resolves for other machines.
 SVENV := .venv-supply
 SSTAMP := $(SVENV)/.installed
@@ -44,19 +47,20 @@ define make_venv
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
 	    "Python 3.11 or later is needed, this is " + sys.version.split()[0] + "; set PYTHON=...")'
 	@$(PYTHON) -m venv $(1) 2>/dev/null || { rm -rf $(1) && $(PYTHON) -m venv --without-pip $(1) \
-	    && $(PYTHON) -m pip --quiet --python $(1)/bin/python install pip; }
+	    && $(PYTHON) -m pip -qq --python $(1)/bin/python install pip; }
 endef
 
-# The packages of these locks, and no file that has another digest.
+# The packages of these locks, and no file that has another digest.  -qq: of pip errors alone are shown,
+# not its warnings about places of packages that this machine does not have.
 define install_locked
-	$(1)/bin/python -m pip install --quiet --no-deps --require-hashes --only-binary :all: \
+	$(1)/bin/python -m pip install -qq --no-deps --require-hashes --only-binary :all: \
 	    $(foreach group,$(2),--requirement requirements/$(group).lock)
 endef
 
 $(STAMP): pyproject.toml requirements/develop.lock
 	$(call make_venv,$(VENV))
 	$(call install_locked,$(VENV),develop)
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip install -qq --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(DSTAMP): $(STAMP) requirements/docs.lock
@@ -69,8 +73,13 @@ $(BSTAMP): $(STAMP) requirements/browser.lock
 
 $(SSTAMP): requirements/constraints-supply.txt
 	$(call make_venv,$(SVENV))
-	$(SVENV)/bin/python -m pip install --quiet --constraint requirements/constraints-supply.txt \
+	$(SVENV)/bin/python -m pip install -qq --constraint requirements/constraints-supply.txt \
 	    build cyclonedx-bom packaging pip-licenses setuptools twine uv
+	@touch $@
+
+$(MSTAMP): requirements/constraints-mutants.txt
+	$(call make_venv,$(MVENV))
+	$(MVENV)/bin/python -m pip install -qq --constraint requirements/constraints-mutants.txt cosmic-ray
 	@touch $@
 
 $(CSTAMP): pyproject.toml requirements/constraints.txt requirements/constraints-conformance.txt
@@ -78,21 +87,21 @@ $(CSTAMP): pyproject.toml requirements/constraints.txt requirements/constraints-
 	@# Where both have a pin, their own is meant, and pip takes one of each only.
 	awk -F '==' 'NR == FNR {own[$$1]; next} !($$1 in own)' requirements/constraints-conformance.txt \
 	    requirements/constraints.txt > $(CVENV)/constraints.txt
-	$(CVENV)/bin/python -m pip install --quiet --constraint $(CVENV)/constraints.txt \
+	$(CVENV)/bin/python -m pip install -qq --constraint $(CVENV)/constraints.txt \
 	    --constraint requirements/constraints-conformance.txt --editable '.[dev,archives,gnss,radar,live,conformance]'
 	@# Their own requirements ask for torch, which reading does not need.
-	$(CVENV)/bin/python -m pip install --quiet --no-deps \
+	$(CVENV)/bin/python -m pip install -qq --no-deps \
 	    --constraint requirements/constraints-conformance.txt nvidia-ncore l5kit
 	@touch $@
 
 $(RSTAMP): requirements/constraints-rosbags.txt
 	$(call make_venv,$(RVENV))
-	$(RVENV)/bin/python -m pip install --quiet --constraint requirements/constraints-rosbags.txt rosbags
+	$(RVENV)/bin/python -m pip install -qq --constraint requirements/constraints-rosbags.txt rosbags
 	@touch $@
 
 $(PSTAMP): requirements/constraints-bench.txt
 	$(call make_venv,$(PVENV))
-	$(PVENV)/bin/python -m pip install --quiet --constraint requirements/constraints-bench.txt \
+	$(PVENV)/bin/python -m pip install -qq --constraint requirements/constraints-bench.txt \
 	    edgefirst eclipse-zenoh mcap lz4 zstandard
 	@touch $@
 
@@ -103,7 +112,7 @@ demo: $(STAMP)
 # dist/vehicle_recorder-VERSION-py3-none-any.whl, which works without this folder.
 wheel: $(STAMP)
 	rm -rf build dist  # or modules of an earlier version would be packed again
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(BIN)/python -m pip wheel -qq --no-deps --wheel-dir dist .
 	rm -rf build
 
 # The wheel in an environment of its own, and the demo in an empty folder: with the core alone, and
@@ -113,7 +122,7 @@ wheel-demo: wheel
 	$(call make_venv,$(WVENV))
 	folder=$$(mktemp -d) && bin=$(CURDIR)/$(WVENV)/bin && wheel=$$(ls $(CURDIR)/dist/*.whl) \
 	    && for extra in '' '[archives]'; do \
-	        $$bin/python -m pip install --quiet --constraint requirements/constraints.txt "$$wheel$$extra" \
+	        $$bin/python -m pip install -qq --constraint requirements/constraints.txt "$$wheel$$extra" \
 	        && (cd $$folder && $$bin/recorder demo "with$$extra" --duration 1 --no-browser) || exit 1; \
 	    done; rm -rf $$folder
 
@@ -133,7 +142,7 @@ sizes: wheel
 	rm -rf $(WVENV)
 	$(call make_venv,$(WVENV))
 	$(call install_locked,$(WVENV),user)
-	$(WVENV)/bin/python -m pip install --quiet --no-deps dist/*.whl
+	$(WVENV)/bin/python -m pip install -qq --no-deps dist/*.whl
 	$(WVENV)/bin/python docs/list_sizes.py
 
 # Records the simulated sensors until Ctrl-C, and shows them at the address that it prints.
@@ -257,7 +266,7 @@ notebook: $(STAMP)
 	$(BIN)/python -m docs.make_notebook
 
 clean:
-	rm -rf $(VENV) $(CVENV) $(RVENV) $(PVENV) $(WVENV) $(SVENV) .mutants build dist site *.egg-info
+	rm -rf $(VENV) $(CVENV) $(RVENV) $(PVENV) $(WVENV) $(SVENV) $(MVENV) .mutants build dist site *.egg-info
 	find recorder drivers tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # On a vehicle (docs/vehicle.md), as root.  DESTDIR: only copy, into an image.  LIVE=1: with the
@@ -280,7 +289,7 @@ install:
 	    && $(MAKE) --no-print-directory environment PYTHON=$$python; }
 	rm -rf build  # or modules of an earlier version would be installed again
 	umask 022; $(call install_locked,$(DESTDIR)$(PREFIX),vehicle $(if $(LIVE),live))
-	umask 022; $(DESTDIR)$(PREFIX)/bin/python -m pip install --quiet --no-deps --no-build-isolation .
+	umask 022; $(DESTDIR)$(PREFIX)/bin/python -m pip install -qq --no-deps --no-build-isolation .
 	rm -rf build
 	@# Nothing may write bytecode there later: each process of a recording would compile its modules.
 	umask 022; $(DESTDIR)$(PREFIX)/bin/python -m compileall -q $(addprefix -s ,$(DESTDIR)) \
@@ -334,11 +343,18 @@ SOAK_S ?= 3600
 soak: $(STAMP)
 	$(BIN)/python -m tests.soak --seconds $(SOAK_S)
 
-# Single-line defects that the tests must notice: make mutants COUNT=40 ONLY=drivers SEED=7
-# An hour or two; what is listed survived.  Not in CI.
+# Single-line defects that the tests must notice, planted in a clone of the last commit; what survived is
+# listed: make mutants COUNT=40 ONLY=drivers SEED=7.  An hour or two.  Not in CI.
 COUNT ?= 200
 ONLY ?=
 SEED ?=
-mutants: $(STAMP)
-	$(BIN)/python -m tests.mutants --jobs $(JOBS) --count $(COUNT) $(addprefix --only ,$(ONLY)) \
-	    $(addprefix --seed ,$(SEED))
+PLANTED := cosmic-ray.toml session.sqlite
+mutants: $(MSTAMP)
+	rm -rf .mutants && git clone --quiet . .mutants/tree
+	[ ! -d ../shared ] || ln -s $(abspath ../shared) .mutants/shared
+	$(MAKE) --no-print-directory -C .mutants/tree $(STAMP)
+	cd .mutants/tree && sed '$(if $(ONLY),s#^module-path.*#module-path = "$(ONLY)"#)' tests/mutants/cosmic-ray.toml \
+	    > cosmic-ray.toml && export PATH=$(CURDIR)/$(MVENV)/bin:$$PATH JOBS=$(JOBS) && cosmic-ray init $(PLANTED) \
+	    && python -m tests.mutants.sample session.sqlite --count $(COUNT) $(addprefix --seed ,$(SEED)) \
+	    && cosmic-ray exec $(PLANTED) && cr-report --surviving-only --show-diff session.sqlite \
+	    && cr-rate --fail-over 15 session.sqlite

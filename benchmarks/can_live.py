@@ -9,14 +9,15 @@ neither recorded nor counted as lost are missing.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import socket
 import time
 from collections.abc import Iterator
+from functools import partial
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.harness import Figure, Option, Run
+from benchmarks.harness import Figure, Option, Run, find_port, spawn
 from benchmarks.recording import record_measured
 from drivers.can.frames import Frame, pack_frame
 from drivers.can.simulated import DATABASE, SimulatedBus
@@ -39,38 +40,24 @@ def measure(run: Run) -> Iterator[Figure]:
     """Record each case, in turns."""
     rate, seconds = run.options["rate"], run.options["seconds"]
     run.data["bus"] = f"the simulated vehicle's with filler, {rate:g} frames a second, on loopback"
-    driver: dict[str, list[float]] = {case: [] for case in CASES}
-    whole: dict[str, list[float]] = {case: [] for case in CASES}
-    missing = []
-    for _ in run.rounds():
-        for case, options in CASES.items():
-            found = _record(run, rate, seconds, options)
-            driver[case].append(found["driver"])
-            whole[case].append(found["whole"])
-            missing.append(found["missing"])
-    for case in CASES:
-        yield Figure(f"{case}, CPU of the driver", driver[case], "s/s")
-        yield Figure(f"{case}, CPU of the recorder", whole[case], "s/s")
+    ways = {case: partial(_record, run, rate, seconds, CASES[case]) for case in CASES}
+    done = run.take_turns(ways)
+    for case, runs in done.items():
+        yield Figure(f"{case}, CPU of the driver", [r["driver"] for r in runs], "s/s")
+        yield Figure(f"{case}, CPU of the recorder", [r["whole"] for r in runs], "s/s")
+    missing = [r["missing"] for runs in done.values() for r in runs]
     yield Figure("frames lost or missing", missing, "")
 
 
-def _record(run: Run, rate: float, seconds: float, options: dict[str, Any]) -> dict[str, float]:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    sending = context.Process(target=send, args=(port, rate, options["fd"], there), daemon=True)
-    sending.start()
-    here.recv()
-    try:
-        with run.scratch() as folder:
-            entry = {"driver": "can", "source": f"can:127.0.0.1:{port}", "rate": rate, **options}
-            words = ("--no-finalize", "--name", "s")
-            done = record_measured(folder, {"bus": entry}, seconds, words)
-    finally:
-        here.send("stop")
-        sending.join()
+def _record(
+    run: Run, rate: float, seconds: float, options: dict[str, Any], folder: Path
+) -> dict[str, float]:
+    port = find_port()
+    with spawn(send, port, rate, options["fd"]) as sending:
+        sending.recv()
+        entry = {"driver": "can", "source": f"can:127.0.0.1:{port}", "rate": rate, **options}
+        words = ("--no-finalize", "--name", "s")
+        done = record_measured(folder, {"bus": entry}, seconds, words)
     bus = done.streams["bus"]
     if done.exit_code:
         run.note(f"exit code {done.exit_code}")

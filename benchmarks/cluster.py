@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 import tracemalloc
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from benchmarks.frames import make_frames
+from benchmarks.frames import make_rig
 from benchmarks.harness import Figure, Option, Run, recorder, run_measured, succeed
 from benchmarks.packing import record
 from recorder.archives.finalize import ArchiveRequest
@@ -37,19 +38,12 @@ QUICK = {"seconds": 6.0, "sessions": 4, "rounds": 1}
 
 def measure(run: Run) -> Iterator[Figure]:
     """Pack with one worker and with two, and plan."""
-    frames = run.folder / "frames"
-    frames.mkdir()
-    run.data |= make_frames(frames, run.recordings)
+    frames = make_rig(run)
     url = f"file://{run.folder}/store"
     manifest = _fill(run, frames, url)
-    times: dict[int, list[float]] = {1: [], 2: []}
-    cpu: list[float] = []
-    for _ in run.rounds():
-        for workers in times:
-            done = _pack(run, url, workers)
-            times[workers].append(done["seconds"])
-            if workers == 1:
-                cpu.append(sum(each["cpu_s"] for each in done["archives"]))
+    done = run.take_turns({workers: partial(_pack, run, url, workers) for workers in (1, 2)})
+    times = {workers: [each["seconds"] for each in runs] for workers, runs in done.items()}
+    cpu = [sum(archive["cpu_s"] for archive in each["archives"]) for each in done[1]]
     recorded_s = run.options["seconds"] * run.options["sessions"]
     for workers, seconds in times.items():
         yield Figure(f"speed, {workers} workers", [recorded_s / s for s in seconds], "x real time")
@@ -73,11 +67,10 @@ def _fill(run: Run, frames: Path, url: str) -> Manifest:
     return Manifest.decode(open_store(url).read("_manifests/rig0.json"), "rig0")
 
 
-def _pack(run: Run, url: str, workers: int) -> dict[str, Any]:
-    with run.scratch() as out:
-        words = ["finalize", url, "--on", f"local:{workers}", "--to", run.options["to"]]
-        command = recorder(*words, "--out", out / "packed", "--format", "json")
-        done: dict[str, Any] = json.loads(succeed(run_measured(command)).stdout)
+def _pack(run: Run, url: str, workers: int, out: Path) -> dict[str, Any]:
+    words = ["finalize", url, "--on", f"local:{workers}", "--to", run.options["to"]]
+    command = recorder(*words, "--out", out / "packed", "--format", "json")
+    done: dict[str, Any] = json.loads(succeed(run_measured(command)).stdout)
     if done["failed"] or done["refused"]:
         raise ValueError(f"not packed: {done['failed']}, {done['refused']}")
     return done

@@ -19,7 +19,7 @@ import cv2
 import numpy.typing as npt
 
 from benchmarks.baseline import lidar_parts, write_video
-from benchmarks.frames import BEAMS, COLUMNS, load_frames, make_frames
+from benchmarks.frames import BEAMS, COLUMNS, load_frames, make_rig
 from benchmarks.harness import Figure, Option, Run, ratios
 from benchmarks.pictures import equal_quality, jpeg_psnr_db, video_psnr_db
 from benchmarks.rig_drivers.lidar import FIELDS
@@ -41,10 +41,7 @@ Coder = Callable[[], int]
 
 def measure(run: Run) -> Iterator[Figure]:
     """Measure pictures, then sweeps."""
-    frames = run.folder / "frames"
-    frames.mkdir()
-    origins = make_frames(frames, run.recordings)
-    run.data |= {name: origins[name] for name in ("camera", "lidar")}
+    frames = make_rig(run)
     yield from _pictures(run, load_frames(frames, "camera")["image"])
     yield from _sweeps(run, load_frames(frames, "lidar"))
 

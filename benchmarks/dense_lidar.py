@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from benchmarks.frames import SENSORS, make_frames
+from benchmarks.frames import SENSORS, make_rig
 from benchmarks.harness import Figure, Option, Run
 from benchmarks.recording import record_measured, rig_sensors
 from drivers.ouster.driver import OusterDriver
@@ -26,18 +26,13 @@ QUICK = {"seconds": 4.0, "rounds": 1}
 
 def measure(run: Run) -> Iterator[Figure]:
     """Record, and count the missing samples."""
-    frames = run.folder / "frames"
-    frames.mkdir()
-    run.data |= make_frames(frames, run.recordings)
+    frames = make_rig(run)
     run.data["lidar"] += ", their columns in turns, to 128x2048 with two returns"
     options = {"dense": True, "fps": run.options["hz"], "packing": run.options["packing"]}
     rates = {name: float(rig.rate_hz) for name, rig in SENSORS.items()}
     rates["lidar"] = run.options["hz"]
-    done = []
-    for _ in run.rounds():
-        with run.scratch() as folder:
-            sensors = rig_sensors(frames, lidar=options)
-            done.append(record_measured(folder, sensors, run.options["seconds"]))
+    sensors = rig_sensors(frames, lidar=options)
+    done = run.repeat(lambda folder: record_measured(folder, sensors, run.options["seconds"]))
     yield Figure("samples missing", [float(r.missing(rates)) for r in done], "samples")
     yield Figure("all", [r.cpu_per_s for r in done], "CPU s / s")
     for name in done[0].cpu:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import multiprocessing
 import os
 import time
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import zmq
 
-from benchmarks.harness import BenchmarkError, Figure, Option, Run, ratios, run_measured
+from benchmarks.harness import BenchmarkError, Figure, Option, Run, ratios, run_measured, spawn
 from benchmarks.ingest_drivers.blocks import make_blocks, warm_memory
 from benchmarks.recording import COMMAND, write_config
 from recorder.session.reader import Session
@@ -54,17 +53,16 @@ def measure(run: Run) -> Iterator[Figure]:
 def measure_files(run: Run, files: int, count: int, share: float) -> Iterator[Figure]:
     """Measure bare and ours in turns, with ZeroMQ between them; then ours at a moderate rate."""
     name = f"{files} file{'s' if files > 1 else ''}"
-    bare, ours, bus, waits = [], [], [], []
-    with run.scratch() as folder:
-        bare.append(run_bare(folder, files, count))
-    for _ in run.rounds(share):
-        with run.scratch() as folder:
-            speed, waited = run_ours(folder, files, count, None)
-            ours.append(speed)
-            waits.append(waited)
-            bus.append(run_zeromq(folder, count))
-        with run.scratch() as folder:
-            bare.append(run_bare(folder, files, count))
+    done = run.alternate(
+        lambda folder: run_bare(folder, files, count),
+        {
+            "ours": lambda folder: run_ours(folder, files, count, None),
+            "bus": lambda folder: run_zeromq(folder, count),
+        },
+        share,
+    )
+    bare, bus = done["theirs"], done["bus"]
+    ours, waits = map(list, zip(*done["ours"], strict=True))
     yield Figure(f"ratio, {name}", ratios(ours, bare))
     yield Figure(f"ratio to ZeroMQ, {name}", ratios(ours, bus))
     yield Figure(f"recorder, {name}", ours, "MiB/s")
@@ -141,22 +139,16 @@ def run_ours(
 def run_zeromq(folder: Path, count: int) -> float:
     """Send blocks to a process that drops them, over a socket in a folder; return MiB/s."""
     address = f"ipc://{folder}/bare"
-    here, there = multiprocessing.get_context("spawn").Pipe()
-    process = multiprocessing.get_context("spawn").Process(
-        target=send_blocks, args=(address, count, there)
-    )
     with zmq.Context() as context, context.socket(zmq.PULL) as socket:
         socket.bind(address)
         socket.rcvtimeo = _SILENCE_MS
-        process.start()
-        here.recv()
-        start_s = time.monotonic()
-        here.send("go")
-        for _ in range(count):
-            socket.recv(copy=False)
-        seconds = time.monotonic() - start_s
-    process.join()
-    return count / seconds
+        with spawn(send_blocks, address, count) as sending:
+            sending.recv()
+            start_s = time.monotonic()
+            sending.send("go")
+            for _ in range(count):
+                socket.recv(copy=False)
+            return count / (time.monotonic() - start_s)
 
 
 def send_blocks(address: str, count: int, link: Connection) -> None:

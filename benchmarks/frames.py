@@ -16,8 +16,9 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.harness import Run
 from drivers.camera.driver import CameraDriver
-from drivers.kit.driver import EndOfSource, Sample, SensorConfig
+from drivers.kit.driver import Driver, EndOfSource, Sample, SensorConfig
 from drivers.mmwave.driver import SIM_CHIRP
 from drivers.mmwave.model import SimulatedRadar
 from drivers.ouster.driver import OusterDriver
@@ -102,6 +103,15 @@ def make_frames(folder: Path, recordings: Path | None) -> dict[str, str]:
     return origins
 
 
+def make_rig(run: Run) -> Path:
+    """Make the frames of all sensors in the run's folder, once; return their folder."""
+    folder = run.folder / "frames"
+    if not folder.exists():
+        folder.mkdir()
+        run.data |= make_frames(folder, run.recordings)
+    return folder
+
+
 def load_frames(folder: Path, sensor: str) -> dict[str, Array]:
     """Load a sensor's frames into memory, by channel, arrays [frames, ...].
 
@@ -113,25 +123,30 @@ def load_frames(folder: Path, sensor: str) -> dict[str, Array]:
         return {name: arrays[name] for name in arrays.files}
 
 
-def _pictures(scheme: str, path: Path | None) -> Iterator[Array]:
-    options = check_options(CameraDriver.options, {"width": WIDTH, "height": HEIGHT})
-    driver = CameraDriver(SensorConfig("camera", scheme, str(path or ""), options))
-    driver.open()
+def _read_samples(driver: Driver, count: int) -> Iterator[Sample]:
+    """Yield the first samples of an open driver, and close it."""
     try:
-        for _ in range(_PICTURES if path is None else 100_000):
-            sample = driver.read()
-            if isinstance(sample, Sample):
-                values = sample.data["video.avi"]
-                if isinstance(values, np.ndarray):
-                    yield values[0]
-                else:
-                    image = cv2.imdecode(np.frombuffer(values[0], np.uint8), cv2.IMREAD_COLOR)
-                    assert image is not None
-                    yield image
+        for _ in range(count):
+            if isinstance(item := driver.read(), Sample):
+                yield item
     except EndOfSource:
         pass
     finally:
         driver.close()
+
+
+def _pictures(scheme: str, path: Path | None) -> Iterator[Array]:
+    options = check_options(CameraDriver.options, {"width": WIDTH, "height": HEIGHT})
+    driver = CameraDriver(SensorConfig("camera", scheme, str(path or ""), options))
+    driver.open()
+    for sample in _read_samples(driver, _PICTURES if path is None else 100_000):
+        values = sample.data["video.avi"]
+        if isinstance(values, np.ndarray):
+            yield values[0]
+        else:
+            image = cv2.imdecode(np.frombuffer(values[0], np.uint8), cv2.IMREAD_COLOR)
+            assert image is not None
+            yield image
 
 
 def _sweeps(scheme: str, path: Path | None, folder: Path) -> Iterator[dict[str, Array]]:
@@ -141,18 +156,11 @@ def _sweeps(scheme: str, path: Path | None, folder: Path) -> Iterator[dict[str, 
     options = check_options(OusterDriver.options, given)
     driver = OusterDriver(SensorConfig("lidar", scheme, str(path or ""), options))
     (folder / LIDAR_JSON).write_text(driver.open()[0].files[LIDAR_JSON])
-    try:
-        for _ in range(_SIM_SWEEPS):
-            sample = driver.read()
-            if isinstance(sample, Sample):
-                data = {k: v[0] for k, v in sample.data.items() if isinstance(v, np.ndarray)}
-                yield {
-                    "RANGE": data["rng"] + data["rng_far"],
-                    "REFLECTIVITY": data["rfl"],
-                    "NEAR_IR": data["nir"],
-                    "t_col": data["t_col"],
-                }
-    except EndOfSource:
-        pass
-    finally:
-        driver.close()
+    for sample in _read_samples(driver, _SIM_SWEEPS):
+        data = {k: v[0] for k, v in sample.data.items() if isinstance(v, np.ndarray)}
+        yield {
+            "RANGE": data["rng"] + data["rng_far"],
+            "REFLECTIVITY": data["rfl"],
+            "NEAR_IR": data["nir"],
+            "t_col": data["t_col"],
+        }

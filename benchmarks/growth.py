@@ -16,10 +16,10 @@ should have 0.  The steepest growth is that of CPU time and memory.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
@@ -29,9 +29,18 @@ import psutil
 
 from benchmarks import journal, packing
 from benchmarks.figures import fit_exponent
-from benchmarks.frames import make_frames
-from benchmarks.harness import Figure, Option, Run, recorder, run_measured, succeed
-from benchmarks.recording import Recording, record_measured
+from benchmarks.frames import make_rig
+from benchmarks.harness import (
+    Figure,
+    FinishedProcess,
+    Option,
+    Run,
+    recorder,
+    run_measured,
+    spawn,
+    succeed,
+)
+from benchmarks.recording import record_measured
 from recorder.archives.base import available
 from tests.viewers.report.hour import long_session
 
@@ -105,13 +114,24 @@ def _commands(
         numbers = run.rounds(0.05) if rounds is None else range(rounds)
         codes = (0, 3) if name.startswith("recover") else (0,)  # 3: it reports what was lost
         done = [succeed(run_measured(recorder(*command)), codes) for _ in numbers]
-        for what, unit, values in (
-            ("time", "s", [measured.wall_s for measured in done]),
-            ("CPU", "CPU s", [measured.cpu_s for measured in done]),
-            ("memory", "MB", [measured.peak_mb for measured in done]),
-        ):
-            series = f"{name}, {what} by {of}"
-            yield Figure(f"{series}, {size:g}", values, unit, series, size)
+        yield from _costs(name, done, of, size)
+
+
+def _costs(
+    name: str, done: Sequence[FinishedProcess | packing.Packing], of: str, size: float
+) -> Iterator[Figure]:
+    rows = [
+        ("time", "s", [measured.wall_s for measured in done]),
+        ("CPU", "CPU s", [measured.cpu_s for measured in done]),
+        ("memory", "MB", [measured.peak_mb for measured in done]),
+    ]
+    yield from _series([(f"{name}, {what}", unit, values) for what, unit, values in rows], of, size)
+
+
+def _series(rows: Sequence[tuple[str, str, list[float]]], of: str, size: float) -> Iterator[Figure]:
+    for what, unit, values in rows:
+        series = f"{what} by {of}"
+        yield Figure(f"{series}, {size:g}", values, unit, series, size)
 
 
 def _folders(run: Run) -> Iterator[Figure]:
@@ -129,9 +149,7 @@ def _folders(run: Run) -> Iterator[Figure]:
 
 
 def _finalize(run: Run) -> Iterator[Figure]:
-    frames = run.folder / "frames"
-    frames.mkdir(exist_ok=True)
-    run.data |= make_frames(frames, run.recordings)
+    frames = make_rig(run)
     names = run.options["archives"].split(",") if run.options["archives"] else available()
     for times in TIMES:
         seconds = run.options["pack"] * times
@@ -143,36 +161,23 @@ def _finalize(run: Run) -> Iterator[Figure]:
                 run.skip(f"finalize --to {name}, {seconds:g} s", "the time is up")
                 continue
             done = [packing.pack(run, session, [name], ()) for _ in run.rounds(0.1)]
-            for what, unit, values in (
-                ("time", "s", [packed.wall_s for packed in done]),
-                ("CPU", "CPU s", [packed.cpu_s for packed in done]),
-                ("memory", "MB", [packed.peak_mb for packed in done]),
-            ):
-                series = f"{name}, {what} by seconds"
-                yield Figure(f"{series}, {seconds:g}", values, unit, series, seconds)
+            yield from _costs(name, done, "seconds", seconds)
         shutil.rmtree(session)
 
 
 def _memory(run: Run) -> Iterator[Figure]:
     run.data["memory"] = "samples of benchmarks.journal, a hundredth of their size"
-    context = multiprocessing.get_context("spawn")
     for times in TIMES:
         seconds = run.options["base"] * times
-        found: list[tuple[float, float]] = []
-        for _ in run.rounds(0.1):
-            with run.scratch() as folder:
-                here, there = context.Pipe()
-                process = context.Process(target=append_all, args=(folder, seconds, there))
-                process.start()
-                there.close()
-                found.append(here.recv())
-                process.join()
-        for what, unit, values in (
-            ("memory", "MB", [memory_mb for memory_mb, _ in found]),
-            ("CPU", "CPU s", [cpu_s for _, cpu_s in found]),
-        ):
-            series = f"writer, {what} by seconds of the session"
-            yield Figure(f"{series}, {seconds:g}", values, unit, series, seconds)
+
+        def append(folder: Path, seconds: float = seconds) -> tuple[float, float]:
+            with spawn(append_all, folder, seconds) as process:
+                memory_mb, cpu_s = process.recv()
+                return memory_mb, cpu_s
+
+        memory, cpu = map(list, zip(*run.repeat(append, 0.1), strict=True))
+        rows = [("writer, memory", "MB", memory), ("writer, CPU", "CPU s", cpu)]
+        yield from _series(rows, "seconds of the session", seconds)
 
 
 def append_all(folder: Path, seconds: float, link: Connection) -> None:
@@ -193,9 +198,7 @@ _SMALL = tuple(spec for spec in journal.SPECS if spec is not journal.RADAR)
 
 
 def _streams(run: Run) -> Iterator[Figure]:
-    frames = run.folder / "frames"
-    frames.mkdir(exist_ok=True)
-    run.data |= make_frames(frames, run.recordings)
+    frames = make_rig(run)
 
     def sensors(count: int) -> dict[str, Any]:
         entry = {"driver": "benchmarks.rig_drivers.imu", "source": f"file:{frames}"}
@@ -219,9 +222,7 @@ def _bytes(run: Run) -> Iterator[Figure]:
 
 
 def _cameras(run: Run) -> Iterator[Figure]:
-    frames = run.folder / "frames"
-    frames.mkdir(exist_ok=True)
-    run.data |= make_frames(frames, run.recordings)
+    frames = make_rig(run)
     fps = run.options["fps"]
 
     def sensors(count: int) -> dict[str, Any]:
@@ -241,10 +242,8 @@ def _record_sizes(
 ) -> Iterator[Figure]:
     """Record at several sizes; yield CPU of each kind of process, memory, start and end."""
     for size in sizes:
-        done: list[Recording] = []
-        for _ in run.rounds(0.1):
-            with run.scratch() as folder:
-                done.append(record_measured(folder, sensors(size), run.options["run"]))
+        record = partial(record_measured, sensors=sensors(size), seconds=run.options["run"])
+        done = run.repeat(record, 0.1)
         rows = [
             ("writer, memory", "MB", [r.memory.max_mb for r in done]),
             ("start", "s", [r.start_s for r in done]),
@@ -255,9 +254,7 @@ def _record_sizes(
             rows.append((f"{label}, CPU", "CPU s / s", values))
         each = [r.cpu["writer"] / r.seconds / size * 1e3 for r in done]
         rows.append((f"writer, CPU for each of the {of}", "CPU ms / s", each))
-        for what, unit, values in rows:
-            series = f"{what} by {of}"
-            yield Figure(f"{series}, {size}", values, unit, series, size)
+        yield from _series(rows, of, size)
         rates = dict.fromkeys(sensors(size), rate_hz(size))
         missing = [float(recording.missing(rates)) for recording in done]
         yield Figure(f"samples missing, {size} {of}", missing, "samples")

@@ -20,27 +20,32 @@ Figures that were yielded before a failure stay in the result.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import platform
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import psutil
 
 from benchmarks.figures import Figure, ratios
 from benchmarks.measure import TreeMemory, adopting_orphans
+from drivers.kit.emulator import Emulator
 from recorder.config.options import Option
+from recorder.config.settings import SensorEntry
 
 __all__ = ["Figure", "Option", "Run", "Unavailable", "ratios", "recorder", "run_measured"]
 
@@ -50,6 +55,9 @@ RECORDINGS: Final = ROOT.parent / "shared" / "data"
 PEERS: Final = ROOT / ".venv-bench" / "bin"
 """Folder of the peers' programs and their Python; see `requirements/constraints-bench.txt`."""
 
+T = TypeVar("T")
+Way = TypeVar("Way")
+_END_S = 10.0
 _PACKAGES = ("numpy", "opencv-python-headless", "pyzmq", "msgspec", "ouster-sdk", "blake3")
 
 
@@ -131,6 +139,33 @@ class Run:
         self.skipped[what] = why
         progress(f"not run: {what}: {why}")
 
+    def take_turns(
+        self, ways: Mapping[Way, Callable[[Path], T]], share: float = 1.0
+    ) -> dict[Way, list[T]]:
+        """Measure every way in every round, each in an empty folder; return the values by way."""
+        done: dict[Way, list[T]] = {way: [] for way in ways}
+        for _ in self.rounds(share):
+            for way, measure in ways.items():
+                with self.scratch() as folder:
+                    done[way].append(measure(folder))
+        return done
+
+    def repeat(self, measure: Callable[[Path], T], share: float = 1.0) -> list[T]:
+        """Measure in every round, in an empty folder; return the values."""
+        return self.take_turns({"": measure}, share)[""]
+
+    def alternate(
+        self,
+        theirs: Callable[[Path], Any],
+        ours: Mapping[str, Callable[[Path], Any]],
+        share: float = 1.0,
+    ) -> dict[str, list[Any]]:
+        """Measure theirs once, then ours and theirs in turns; return the values by name."""
+        with self.scratch() as folder:
+            first = theirs(folder)
+        done = self.take_turns({**ours, "theirs": theirs}, share)
+        return {**done, "theirs": [first, *done["theirs"]]}
+
     @contextmanager
     def scratch(self) -> Iterator[Path]:
         """Make an empty folder after a sync of earlier writes; remove it at the end."""
@@ -140,6 +175,70 @@ class Run:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def spawn(target: Callable[..., None], *args: Any) -> Iterator[Connection]:
+    """Run ``target(*args, link)`` in a separate process; yield the other end of the link.
+
+    At the end the process gets the message ``stop``, and is awaited.
+    """
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=target, args=(*args, there), daemon=True)
+    process.start()
+    there.close()
+    try:
+        yield here
+    finally:
+        with suppress(OSError):
+            here.send("stop")
+        process.join(_END_S)
+        process.kill()
+        process.join()
+
+
+def run_emulator(
+    kind: Callable[[SensorEntry], Emulator], entry: SensorEntry, link: Connection
+) -> None:
+    """Emulate a device until `link` has a message; send source, options, start (ns)."""
+    emulator = kind(entry)
+    source = emulator.start()
+    start_ns = time.monotonic_ns()
+    emulator.step(start_ns)
+    link.send((source.source, dict(source.options), start_ns))
+    while not link.poll():
+        due_ns = emulator.step(time.monotonic_ns())
+        if (wait_s := (due_ns - time.monotonic_ns()) / 1e9) > 0:
+            time.sleep(wait_s)
+    emulator.stop()
+
+
+def find_port(kind: socket.SocketKind = socket.SOCK_DGRAM) -> int:
+    """Return a free port of loopback, for UDP or for TCP."""
+    with socket.socket(socket.AF_INET, kind) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def read_line(process: subprocess.Popen[str], beginning: str) -> str:
+    """Read a line of a process.
+
+    Raises:
+        BenchmarkError: the line begins with something else.
+    """
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line.startswith(beginning):
+        raise BenchmarkError(f"{process.args!r}: printed {line!r} instead of {beginning!r}")
+    return line
+
+
+def write_line(process: subprocess.Popen[str], line: str) -> None:
+    """Write a line to a process."""
+    assert process.stdin is not None
+    process.stdin.write(line + "\n")
+    process.stdin.flush()
 
 
 def progress(text: str) -> None:

@@ -133,17 +133,10 @@ def _clock_cost() -> float:
 def measure(run: Run) -> Iterator[Figure]:
     """Measure all rounds."""
     run.data["samples"] = "random bytes in the sizes of real video and sweeps"
-    values: dict[tuple[str, str], list[float]] = {}
-    for _ in run.rounds():
-        with run.scratch() as folder:
-            for key, value in measure_once(folder, **_lengths(run)).items():
-                values.setdefault(key, []).append(value)
-    for (name, unit), each in values.items():
-        yield Figure(name, each, unit)
-
-
-def _lengths(run: Run) -> dict[str, float]:
-    return {key: run.options[key] for key in ("seconds", "hours")}
+    lengths = run.options["seconds"], run.options["hours"]
+    done = run.repeat(lambda folder: measure_once(folder, *lengths))
+    for name, unit in done[0]:
+        yield Figure(name, [values[name, unit] for values in done], unit)
 
 
 def measure_once(root: Path, seconds: float, hours: float) -> dict[tuple[str, str], float]:

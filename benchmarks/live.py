@@ -11,12 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -25,12 +22,10 @@ import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from benchmarks.frames import make_frames
-from benchmarks.harness import ROOT, BenchmarkError, Figure, Option, Run
-from benchmarks.measure import Memory, ProcessTree
-from benchmarks.recording import rig_sensors, write_config
-from recorder.bus.control.client import Client
-from recorder.common.errors import RecorderError
+from benchmarks.frames import make_rig
+from benchmarks.harness import BenchmarkError, Figure, Option, Run
+from benchmarks.measure import watch_processes
+from benchmarks.recording import run_daemon, wait_until
 
 WAYS: Final = ("no live section", "no viewer", "one viewer", "five clients")
 OPTIONS = {
@@ -40,7 +35,6 @@ OPTIONS = {
 QUICK = {"seconds": 3.0, "rounds": 1}
 _OPTIONS: Final = {"picture": {"width": 960}, "sweep": {"points": 32_768}}
 _MAX_HZ: Final = {"picture": 11, "sweep": 6, "range_doppler": 6, "range_azimuth": 6, "series": 6}
-_PATIENCE_S = 60.0
 _SETTLE_S = 2.0  # after the session's start or the last viewer's
 
 
@@ -158,56 +152,9 @@ def make_clients(way: str, shown: ViewerCounts) -> Sequence[Callable[[str], Any]
     return {"one viewer": [look_counted], "five clients": many}.get(way, [])
 
 
-@contextlib.contextmanager
-def run_daemon(frames: Path, root: Path, more: Mapping[str, Any]) -> Iterator[tuple[int, Client]]:
-    """Run a daemon of the rig load with `more` sections in its config; yield pid and client."""
-    config, socket = root / "rig.yaml", root / "control.sock"
-    sections = {"session": {"root": f"{root}/sessions"}, **more}
-    sensors = {name: entry | {"loop": True} for name, entry in rig_sensors(frames).items()}
-    write_config(config, sensors, **sections)
-    with (root / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "recorder", "serve", str(config), "--socket", str(socket)],
-            cwd=ROOT,
-            stderr=log,
-            env={**os.environ, "STATE_DIRECTORY": str(root / "state")},
-        )
-    try:
-        with _client(process, socket, root) as client:
-            wait_until(lambda: client.status().status["ready"], "the drivers are not ready")
-            yield process.pid, client
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def _client(process: subprocess.Popen[bytes], socket: Path, root: Path) -> Client:
-    deadline_s = time.monotonic() + _PATIENCE_S
-    while time.monotonic() < deadline_s and process.poll() is None:
-        with contextlib.suppress(RecorderError):
-            return Client(str(socket))
-        time.sleep(0.05)
-    lines = (root / "log").read_text().strip().splitlines() or ["no message"]
-    raise BenchmarkError(f"recorder serve did not begin: {lines[-1]}")
-
-
-def wait_until(ready: Callable[[], Any], why: str) -> Any:
-    """Wait until `ready` returns a true value, and return it.
-
-    Raises:
-        BenchmarkError: it is still false after a long time; the message is `why`.
-    """
-    deadline_s = time.monotonic() + _PATIENCE_S
-    while not (value := ready()):
-        if time.monotonic() > deadline_s:
-            raise BenchmarkError(why)
-        time.sleep(0.1)
-    return value
-
-
 def record(way: str, frames: Path, root: Path, seconds: float) -> dict[str, Any]:
     """Record in one way; return the figures of `seconds` in the middle of the session."""
-    shown, memory = ViewerCounts(), Memory()
+    shown = ViewerCounts()
     with run_daemon(frames, root, {} if way == WAYS[0] else {"live": {"port": 0}}) as (pid, client):
         url = None
         if way != WAYS[0]:
@@ -216,13 +163,8 @@ def record(way: str, frames: Path, root: Path, seconds: float) -> dict[str, Any]
         viewers = Viewers(url, make_clients(way, shown)) if url is not None else None
         try:
             time.sleep(_SETTLE_S)
-            tree = ProcessTree(pid)
             shown.reset()
-            before, begin_s = tree.cpu_seconds(), time.monotonic()
-            while (elapsed_s := time.monotonic() - begin_s) < seconds:
-                memory.add(elapsed_s, tree.rss_bytes("live") or 0)
-                time.sleep(0.25)
-            after = tree.cpu_seconds()
+            cpu, memory = watch_processes(pid, "live", seconds)
             shown_s = time.monotonic() - shown.since_s
             ages = {view: list(times) for view, times in shown.ages_ms.items()}
         finally:
@@ -232,9 +174,7 @@ def record(way: str, frames: Path, root: Path, seconds: float) -> dict[str, Any]
     streams = closed["streams"]
     all_ages = [age for times in ages.values() for age in times]
     return {
-        "cpu": {
-            k: (after[k] - before.get(k, 0.0)) / elapsed_s for k in after if k != "look_uncounted"
-        },
+        "cpu": cpu,
         "lost": {n: s["lost"] for n, s in streams.items() if s["lost"] or s["unknown_losses"]},
         "live_mb": memory.max_mb,
         "shown_hz": {view: len(times) / shown_s for view, times in sorted(ages.items())},
@@ -245,9 +185,7 @@ def record(way: str, frames: Path, root: Path, seconds: float) -> dict[str, Any]
 
 def measure(run: Run) -> Iterator[Figure]:
     """Measure all ways in turns; each round begins with another way."""
-    frames = run.folder / "frames"
-    frames.mkdir()
-    run.data |= make_frames(frames, run.recordings)
+    frames = make_rig(run)
     runs: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
     for turn in run.rounds():
         for way in WAYS[turn % 4 :] + WAYS[: turn % 4]:

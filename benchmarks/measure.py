@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -121,18 +122,28 @@ class Memory:
         return float(slope) * 60
 
 
+def watch_processes(pid: int, label: str, seconds: float) -> tuple[dict[str, float], Memory]:
+    """Watch a process and its descendants; return CPU s / s by label, and a label's memory."""
+    tree, memory = ProcessTree(pid), Memory()
+    before, begin_s = tree.cpu_seconds(), time.monotonic()
+    while (elapsed_s := time.monotonic() - begin_s) < seconds:
+        memory.add(elapsed_s, tree.rss_bytes(label) or 0)
+        time.sleep(_SAMPLE_S)
+    after = tree.cpu_seconds()
+    return {name: (s - before.get(name, 0.0)) / elapsed_s for name, s in after.items()}, memory
+
+
 class TreeMemory:
     """Sampler of the memory of a process and its descendants, in a thread, until closed.
 
-    Memory is the proportional set size (``Pss`` of ``smaps_rollup``, proc(5)): a page that several
-    processes share counts once.
+    Memory is the proportional set size (PSS): a page that several processes share counts once.
 
     Args:
         pid: the process at the top.
     """
 
     def __init__(self, pid: int) -> None:
-        self._pid, self._most_kb = pid, 0
+        self._pid, self._most = pid, 0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="memory", daemon=True)
         self._thread.start()
@@ -141,28 +152,19 @@ class TreeMemory:
         """Stop sampling; return the peak, MB."""
         self._over.set()
         self._thread.join()
-        return self._most_kb * 1024 / 1e6
+        return self._most / 1e6
 
     def _run(self) -> None:
         while not self._over.wait(_SAMPLE_S):
-            self._most_kb = max(self._most_kb, sum(map(_pss_kb, descendants(self._pid))))
+            with contextlib.suppress(psutil.Error):
+                top = psutil.Process(self._pid)
+                processes = (top, *top.children(recursive=True))
+                self._most = max(self._most, sum(map(_pss_bytes, processes)))
 
 
-def descendants(pid: int) -> list[int]:
-    """Return a process and its descendants, as far as they are still running."""
-    found = [pid]
-    for parent in found:  # which grows meanwhile
-        with contextlib.suppress(OSError):
-            for task in Path(f"/proc/{parent}/task").iterdir():
-                found += map(int, (task / "children").read_text().split())
-    return found
-
-
-def _pss_kb(pid: int) -> int:
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1])
+def _pss_bytes(process: psutil.Process) -> int:
+    with contextlib.suppress(psutil.Error):
+        return int(process.memory_full_info().pss)
     return 0
 
 

@@ -7,19 +7,19 @@ sweep, or up to the recorded xz frames (``encode``).  CPU is that of the receivi
 
 from __future__ import annotations
 
-import multiprocessing
+import contextlib
 import socket
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
 import numpy.typing as npt
 
-from benchmarks.harness import Figure, Option, Run
-from drivers.kit.driver import Lost, Sample, SensorConfig, State
+from benchmarks.harness import Figure, Option, Run, find_port, spawn
+from drivers.kit.driver import Sample, SensorConfig, State
 from drivers.kit.encode import Encoder
 from drivers.ouster.driver import OusterDriver
 from drivers.ouster.model import LidarScene, default_info
@@ -72,22 +72,19 @@ def send(mode: str, profile: str, seconds: float, port: int, link: Connection) -
     packets = LidarPackets(core, info, scene)
     sweeps = round(seconds * 1e9 / scene.period_ns)
     made = [packet for k in range(sweeps) for packet in packets.sweep(k)]
-    link.send(len(made[-1].data))
+    link.send("ready")
     link.recv()
     wire = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     wire.connect(("127.0.0.1", port))
     begin_s = time.monotonic() + _LEAD_S
-    late_s = 0.0
     for packet in made:
         due_s = begin_s + (packet.t_ns - made[0].t_ns) / 1e9
         wait_s = due_s - time.monotonic()
         if wait_s > 0.0005:
             time.sleep(wait_s)
-        late_s = max(late_s, -wait_s)
-        wire.send(packet.data)
-    lidar = sum(not packet.imu for packet in made)
-    link.send({"sweeps": sweeps, "packets": lidar, "late_ms": late_s * 1e3,
-               "mb": sum(len(p.data) for p in made) / 1e6, "cpu": time.process_time()})  # fmt: skip
+        with contextlib.suppress(ConnectionRefusedError):  # the driver opens its port again
+            wire.send(packet.data)
+    link.send({"sweeps": sweeps, "mb": sum(len(p.data) for p in made) / 1e6})
 
 
 def receive(metadata: str, port: int, encode: bool, link: Connection) -> None:
@@ -103,7 +100,7 @@ def receive(metadata: str, port: int, encode: bool, link: Connection) -> None:
         except DeviceError:
             continue
     encoders = {spec.name: Encoder(spec) for spec in specs}
-    got = {"sweeps": 0, "imu": 0, "packets_missing": 0, "sweeps_lost": 0, "dropped": 0}
+    got = {"sweeps": 0, "packets_missing": 0}
     begin = cpu = time.process_time()
     try:
         while True:
@@ -112,14 +109,11 @@ def receive(metadata: str, port: int, encode: bool, link: Connection) -> None:
                 continue
             cpu = time.process_time()
             if isinstance(item, Sample):
-                got["sweeps" if item.stream == "lidar" else "imu"] += item.count
+                got["sweeps"] += item.count * (item.stream == "lidar")
                 if encode:
                     encoders[item.stream].encode(item)
             elif isinstance(item, State):
                 got["packets_missing"] += item.values.get("packets_missing", 0)
-                got["dropped"] += item.values.get("packets_dropped_by_kernel", 0)
-            elif isinstance(item, Lost) and item.stream == "lidar":
-                got["sweeps_lost"] += item.count or 0
     except DeviceError:
         pass
     for encoder in encoders.values():
@@ -128,42 +122,22 @@ def receive(metadata: str, port: int, encode: bool, link: Connection) -> None:
     link.send({**got, "cpu": cpu - begin})
 
 
-def measure_once(mode: str, profile: str, seconds: float, encode: bool) -> dict[str, Any]:
+def measure_once(
+    mode: str, profile: str, seconds: float, encode: bool, folder: Path
+) -> dict[str, float]:
     """Make one measurement: CPU in seconds a second of sending."""
-    context = multiprocessing.get_context("spawn")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "sensor.json"
-        path.write_text(make_info(load_sdk(), mode, profile).to_json_string())
-        here, there = context.Pipe()
-        sending = context.Process(target=send, args=(mode, profile, seconds, port, there))
-        sending.start()
-        packet_bytes = here.recv()
-        receiver_here, receiver_there = context.Pipe()
-        arguments = (str(path), port, encode, receiver_there)
-        receiving = context.Process(target=receive, args=arguments)
-        receiving.start()
-        receiver_here.recv()
-        time.sleep(0.5)  # for ouster-sdk to load; its driver tries again until packets come
-        here.send("go")
-        sent, got = here.recv(), receiver_here.recv()
-        sending.join()
-        receiving.join()
-    return {
-        "mode": mode,
-        "profile": profile,
-        "encode": encode,
-        "packet_bytes": packet_bytes,
-        "packets_per_s": sent["packets"] / seconds,
-        "mb_per_s": sent["mb"] / seconds,
-        "packets_sent": sent["packets"],
-        "sweeps_sent": sent["sweeps"],
-        "sender_late_ms": sent["late_ms"],
-        "cpu": got.pop("cpu") / seconds,
-        **got,
-    }
+    port = find_port()
+    path = folder / "sensor.json"
+    path.write_text(make_info(load_sdk(), mode, profile).to_json_string())
+    with spawn(send, mode, profile, seconds, port) as sending:
+        sending.recv()
+        with spawn(receive, str(path), port, encode) as receiving:
+            receiving.recv()
+            time.sleep(0.5)  # for ouster-sdk to load; its driver tries again until packets come
+            sending.send("go")
+            sent, got = sending.recv(), receiving.recv()
+    missing = sent["sweeps"] - got["sweeps"] + got["packets_missing"]
+    return {"mb_per_s": sent["mb"] / seconds, "cpu": got["cpu"] / seconds, "missing": missing}
 
 
 def measure(run: Run) -> Iterator[Figure]:
@@ -172,13 +146,9 @@ def measure(run: Run) -> Iterator[Figure]:
     options = run.options
     limits = options["seconds"], options["encode"]
     cases = [(m, p) for m in options["modes"].split(",") for p in options["profiles"].split(",")]
-    done: dict[tuple[str, str], list[dict[str, Any]]] = {case: [] for case in cases}
-    for _ in run.rounds():
-        for mode, profile in cases:
-            done[mode, profile].append(measure_once(mode, profile, *limits))
+    done = run.take_turns({case: partial(measure_once, *case, *limits) for case in cases})
     for (mode, profile), runs in done.items():
         case = f"128x{mode} {profile}"
         yield Figure(f"{case}, CPU", [r["cpu"] for r in runs], "CPU s / s")
         yield Figure(f"{case}, rate", [r["mb_per_s"] for r in runs], "MB/s")
-        missing = [r["sweeps_sent"] - r["sweeps"] + r["packets_missing"] for r in runs]
-        yield Figure(f"{case}, missing", missing, "sweeps and packets")
+        yield Figure(f"{case}, missing", [r["missing"] for r in runs], "sweeps and packets")

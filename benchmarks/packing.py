@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.frames import make_frames
+from benchmarks.frames import make_rig
 from benchmarks.harness import (
     ROOT,
     Figure,
@@ -71,9 +71,7 @@ class Packing:
 
 def measure(run: Run) -> Iterator[Figure]:
     """Record both sessions, and pack them."""
-    frames = run.folder / "frames"
-    frames.mkdir()
-    run.data |= make_frames(frames, run.recordings)
+    frames = make_rig(run)
     archives = run.options["archives"].split(",") if run.options["archives"] else available()
     longest = run.options["seconds"]
     lengths = [longest / 4, longest] if run.options["short"] else [longest]
@@ -132,7 +130,7 @@ def record(frames: Path, root: Path, seconds: float) -> Path:
     """Record a session of the rig load with labels and poses.
 
     Args:
-        frames: the folder of `make_frames`.
+        frames: the folder of `make_rig`.
         root: folder of the session.
         seconds: length of the session.
     """

@@ -13,28 +13,25 @@ up an emulated card and radar, and records their frames.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import pty
-import resource
 import select
 import socket
 import struct
-import subprocess
-import sys
-import tempfile
 import time
 import tty
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from benchmarks.harness import Figure, Option, Run, info
-from benchmarks.recording import write_config
+from benchmarks.harness import Figure, Option, Run, spawn
+from benchmarks.recording import record_measured
 from drivers.mmwave.connection import CardReceiver
 from drivers.mmwave.emulator_card import CARD, HOST, CaptureCard
 from drivers.mmwave.emulator_firmware import DemoFirmware
@@ -57,44 +54,46 @@ _AT_ONCE: Final = 44  # packets of one call: below 64 KiB
 
 
 def send(port: int, rate: float, seconds: float, done: Connection) -> None:
-    """Send at an even rate, in a separate process; send packet count and CPU seconds to `done`."""
+    """Send at an even rate, in a separate process; send packet count and seconds to `done`."""
     total = round(rate * seconds) // _AT_ONCE * _AT_ONCE
-    wire = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    wire.connect(("127.0.0.1", port))
-    wire.setsockopt(socket.IPPROTO_UDP, _SEGMENT, PACKET_BYTES)
-    rng = np.random.default_rng(0)
-    payload = rng.integers(0, 256, _AT_ONCE * PAYLOAD_BYTES).astype(np.uint8)
+    wire, payload = _connect("127.0.0.1", port)
     packets = make_packets(payload, 0)
     heads = np.empty((total, 10), np.uint8)
     few = np.zeros(PAYLOAD_BYTES * 4096, np.uint8)
     for first in range(0, total, 4096):
         part = make_packets(few, first)[: total - first, :10]
         heads[first : first + len(part)] = part
-    begin, cpu = time.monotonic(), time.process_time()
+    begin = time.monotonic()
     for first in range(0, total, _AT_ONCE):
         packets[:, :10] = heads[first : first + _AT_ONCE]
         wait = begin + first / rate - time.monotonic()
         if wait > 0.0002:
             time.sleep(wait)
         wire.send(packets.data)
-    done.send({"sent": total, "seconds": time.monotonic() - begin,
-               "cpu": time.process_time() - cpu})  # fmt: skip
+    done.send((total, time.monotonic() - begin))
+
+
+def _connect(host: str, port: int) -> tuple[socket.socket, npt.NDArray[np.uint8]]:
+    """Return a socket that splits what it sends into packets, and the payload of one call."""
+    wire = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    wire.connect((host, port))
+    wire.setsockopt(socket.IPPROTO_UDP, _SEGMENT, PACKET_BYTES)
+    rng = np.random.default_rng(0)
+    return wire, rng.integers(0, 256, _AT_ONCE * PAYLOAD_BYTES).astype(np.uint8)
 
 
 def receive_ours(buffer_bytes: int, ready: Connection) -> None:
     """Receive and assemble with the driver's parts until a second without data."""
     receiver = CardReceiver("127.0.0.1", 0, buffer_bytes, force=False)
     assembler = FrameAssembler(_FRAME_BYTES)
-    ready.send((receiver.port, receiver.granted_bytes))
+    ready.send(receiver.port)
     batch, cpu = receiver.receive(10.0), time.process_time()
-    whole = lost = calls = 0
+    whole = 0
     while len(batch):
-        calls += 1
         for frame in assembler.take(batch.data, batch.sizes, batch.t_ns):
-            lost += frame.packets_lost
             whole += not isinstance(frame, MissedFrames) and not frame.bytes_missing
         batch = receiver.receive(1.0)
-    ready.send({"cpu": time.process_time() - cpu, "whole": whole, "lost": lost, "calls": calls})
+    ready.send((time.process_time() - cpu, whole))
 
 
 def receive_xwr(buffer_bytes: int, ready: Connection) -> None:
@@ -105,44 +104,24 @@ def receive_xwr(buffer_bytes: int, ready: Connection) -> None:
         sys_ip="127.0.0.1", fpga_ip="127.0.0.1", data_port=0, config_port=0,
         socket_buffer=buffer_bytes, timeout=10.0,
     )  # fmt: skip
-    granted = card.data_socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
-    ready.send((card.data_socket.getsockname()[1], granted))
+    ready.send(card.data_socket.getsockname()[1])
     select.select([card.data_socket], [], [], 10.0)
-    card.timeout, cpu, whole, partial = 1.0, time.process_time(), 0, 0
-    for frame in card.stream(list(SIM_CHIRP.shape)):
-        whole += frame.complete
-        partial += not frame.complete
-    ready.send({"cpu": time.process_time() - cpu, "whole": whole, "lost": None,
-                "partial": partial})  # fmt: skip
+    card.timeout, cpu = 1.0, time.process_time()
+    whole = sum(frame.complete for frame in card.stream(list(SIM_CHIRP.shape)))
+    ready.send((time.process_time() - cpu, whole))
 
 
-def measure_once(receiver: str, rate: float, seconds: float, buffer_bytes: int) -> dict[str, Any]:
-    """Make one measurement: rates in packets a second, CPU in seconds a second."""
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
+def measure_once(receiver: str, rate: float, seconds: float, buffer_bytes: int) -> dict[str, float]:
+    """Measure one receiver: MB/s, CPU in seconds a second, and frames that are not whole."""
     target = {"ours": receive_ours, "xwr": receive_xwr}[receiver]
-    reading = context.Process(target=target, args=(buffer_bytes, there))
-    reading.start()
-    port, granted = here.recv()
-    sender_here, sender_there = context.Pipe()
-    sending = context.Process(target=send, args=(port, rate, seconds, sender_there))
-    sending.start()
-    sent, got = sender_here.recv(), here.recv()
-    sending.join()
-    reading.join()
-    due = sent["sent"] * PAYLOAD_BYTES // _FRAME_BYTES
+    with spawn(target, buffer_bytes) as receiving:
+        port = receiving.recv()
+        with spawn(send, port, rate, seconds) as sending:
+            (sent, sent_s), (cpu_s, whole) = sending.recv(), receiving.recv()
     return {
-        "receiver": receiver,
-        "rate": sent["sent"] / sent["seconds"],
-        "mb_per_s": sent["sent"] * PAYLOAD_BYTES / sent["seconds"] / 1e6,
-        "frames_due": due,
-        "frames_whole": got["whole"],
-        "packets_lost": got["lost"],
-        "cpu": got["cpu"] / sent["seconds"],
-        "sender_cpu": sent["cpu"] / sent["seconds"],
-        "us_per_packet": got["cpu"] / sent["sent"] * 1e6,
-        "packets_per_call": None if "calls" not in got else sent["sent"] / got["calls"],
-        "buffer_mb": granted / 1e6,
+        "mb_per_s": sent * PAYLOAD_BYTES / sent_s / 1e6,
+        "cpu": cpu_s / sent_s,
+        "missing": sent * PAYLOAD_BYTES // _FRAME_BYTES - whole,
     }
 
 
@@ -163,11 +142,7 @@ class FastCard:
         tty.setraw(slave)
         os.set_blocking(self._master, False)
         self.port = os.ttyname(slave)
-        self._wire = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._wire.connect((HOST, self.card.data_port))
-        self._wire.setsockopt(socket.IPPROTO_UDP, _SEGMENT, PACKET_BYTES)
-        rng = np.random.default_rng(0)
-        self._payload = rng.integers(0, 256, _AT_ONCE * PAYLOAD_BYTES).astype(np.uint8)
+        self._wire, self._payload = _connect(HOST, self.card.data_port)
         self._begin, self._sent = 0.0, 0
 
     def step(self) -> None:
@@ -201,35 +176,23 @@ def emulate(rate: float, reported: Connection) -> None:
         fast.step()
 
 
-def record(rate: float, seconds: float, buffer_bytes: int) -> dict[str, Any]:
-    """Record one session with the whole recorder; return the CPU of all its processes."""
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    card = context.Process(target=emulate, args=(rate, there))
-    card.start()
-    config_port, data_port, port = here.recv()
-    chirp = replace(SIM_CHIRP, frame_period=_FRAME_BYTES / PAYLOAD_BYTES / rate * 1e3)
-    capture = {"sys_ip": HOST, "fpga_ip": CARD, "config_port": config_port,
-               "data_port": data_port, "socket_buffer": buffer_bytes}  # fmt: skip
-    sensor = {"driver": "mmwave", "source": "dca1000:", "capture": capture,
-              "radar": {**asdict(chirp), "port": port}}  # fmt: skip
-    with tempfile.TemporaryDirectory() as folder:
-        config = write_config(Path(folder) / "config.yaml", {"radar": sensor})
-        command = [sys.executable, "-m", "recorder", "run", str(config), "--name", "s",
-                   "--root", folder, "--duration", str(seconds)]  # fmt: skip
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(command, check=False, capture_output=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        stream = info(Path(folder) / "s")["streams"]["radar"]
-    here.send("end")
-    card.join()
+def record(rate: float, seconds: float, buffer_bytes: int, folder: Path) -> dict[str, float]:
+    """Record a session with the whole recorder; measure it as `measure_once` does."""
+    with spawn(emulate, rate) as card:
+        config_port, data_port, port = card.recv()
+        chirp = replace(SIM_CHIRP, frame_period=_FRAME_BYTES / PAYLOAD_BYTES / rate * 1e3)
+        keys = {key: value for key, value in asdict(chirp).items() if key != "transmitters"}
+        capture = {"sys_ip": HOST, "fpga_ip": CARD, "config_port": config_port,
+                   "data_port": data_port, "socket_buffer": buffer_bytes}  # fmt: skip
+        sensor = {"driver": "mmwave", "source": "dca1000:", "capture": capture,
+                  "radar": {**keys, "port": port}}  # fmt: skip
+        done = record_measured(folder, {"radar": sensor}, seconds, ("--no-finalize",))
+    stream = done.streams["radar"]
+    whole = stream["samples"] - sum(stream.get("incomplete", {}).values())
     return {
-        "receiver": "recorder",
-        "rate": rate,
         "mb_per_s": stream["bytes"] / seconds / 1e6,
-        "frames_due": round(seconds * 1e3 / chirp.frame_period),
-        "frames_whole": stream["samples"] - sum(stream.get("incomplete", {}).values()),
-        "cpu": (after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime) / seconds,
+        "cpu": done.cpu_per_s,
+        "missing": round(seconds * 1e3 / chirp.frame_period) - whole,
     }
 
 
@@ -240,22 +203,19 @@ def measure(run: Run) -> Iterator[Figure]:
     buffer_bytes = round(options["buffer_mb"] * (1 << 20))
     rates = [float(word) for word in options["rates"].split(",")]
     receivers = options["receivers"].split(",")
-    done: dict[tuple[str, float], list[dict[str, Any]]] = {}
-    for _ in run.rounds():
-        for rate in rates:
-            for who in receivers:
-                measured = (
-                    record(rate, options["seconds"], buffer_bytes)
-                    if who == "recorder"
-                    else measure_once(who, rate, options["seconds"], buffer_bytes)
-                )
-                done.setdefault((who, rate), []).append(measured)
+
+    def measure_receiver(who: str, rate: float, folder: Path) -> dict[str, float]:
+        if who == "recorder":
+            return record(rate, options["seconds"], buffer_bytes, folder)
+        return measure_once(who, rate, options["seconds"], buffer_bytes)
+
+    cases = [(who, rate) for rate in rates for who in receivers]
+    done = run.take_turns({case: partial(measure_receiver, *case) for case in cases})
     for (who, rate), runs in done.items():
         case = f"{who} at {rate:g}/s"
         yield Figure(f"{case}, CPU", [r["cpu"] for r in runs], "CPU s / s")
         yield Figure(f"{case}, rate", [r["mb_per_s"] for r in runs], "MB/s")
-        missing = [r["frames_due"] - r["frames_whole"] for r in runs]
-        yield Figure(f"{case}, frames not whole", missing, "frames")
+        yield Figure(f"{case}, frames not whole", [r["missing"] for r in runs], "frames")
 
 
 assert struct.calcsize("P") == 8  # UDP_SEGMENT and recvmmsg are used as on 64-bit Linux

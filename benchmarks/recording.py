@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from benchmarks.frames import SENSORS
 from benchmarks.harness import ROOT, BenchmarkError, info
 from benchmarks.measure import Memory, ProcessTree, file_bytes
+from recorder.bus.control.client import Client
+from recorder.common.errors import RecorderError
 
 COMMAND: Final = (sys.executable, "-c", "import sys, recorder.cli as c; sys.exit(c.main())")
-_START_S = 60.0
+_START_S = 120.0
+_POLL_S = 0.005
 _EAGER_S = 1.0  # so long before the end readings become frequent
 
 
@@ -138,16 +143,70 @@ def record_measured(
 
 
 def _wait_for_session(process: subprocess.Popen[bytes], root: Path) -> Path:
-    deadline_s = time.monotonic() + _START_S
-    while time.monotonic() < deadline_s and process.poll() is None:
+    def find_session() -> Path | None:
         log = (root / "stderr.txt").read_text()
         if found := re.search(r"recording (.+); live views", log):
             return Path(found[1])
-        time.sleep(0.005)
-    lines = (root / "stderr.txt").read_text().strip().splitlines() or ["no message"]
-    raise BenchmarkError(f"recorder run did not begin: {lines[-1]}")
+        if process.poll() is not None:
+            lines = log.strip().splitlines() or ["no message"]
+            raise BenchmarkError(f"recorder run did not begin: {lines[-1]}")
+        return None
+
+    return cast(Path, wait_until(find_session, "recorder run did not begin"))
 
 
 def _is_closed(session: Path) -> bool:
     state = json.loads((session / "_recorder" / "session.json").read_bytes())["state"]
     return bool(state != "recording")
+
+
+@contextmanager
+def run_daemon(frames: Path, root: Path, more: Mapping[str, Any]) -> Iterator[tuple[int, Client]]:
+    """Run a daemon of the rig load with `more` sections in its config; yield pid and client."""
+    sections = {"session": {"root": f"{root}/sessions"}, **more}
+    sensors = {name: entry | {"loop": True} for name, entry in rig_sensors(frames).items()}
+    with serve(write_config(root / "rig.yaml", sensors, **sections), root, os.environ) as daemon:
+        yield daemon
+
+
+@contextmanager
+def serve(config: Path, root: Path, environment: Mapping[str, str]) -> Iterator[tuple[int, Client]]:
+    """Run ``recorder serve`` with its state below `root`; yield pid and client when it is ready.
+
+    Raises:
+        BenchmarkError: it does not become ready.
+    """
+    address, log = root / "control.sock", root / "log"
+    words = [*COMMAND, "serve", str(config), "--socket", str(address)]
+    state = {**environment, "STATE_DIRECTORY": str(root / "state")}
+    with log.open("wb") as errors:
+        process = subprocess.Popen(words, cwd=ROOT, stderr=errors, env=state)
+
+    def connect() -> Client | None:
+        if process.poll() is not None:
+            raise BenchmarkError(f"recorder serve:\n{log.read_text()}")
+        with suppress(RecorderError):
+            return Client(str(address))
+        return None
+
+    try:
+        with wait_until(connect, "recorder serve did not begin") as client:
+            wait_until(lambda: client.status().status["ready"], "the drivers are not ready")
+            yield process.pid, client
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def wait_until(ready: Callable[[], Any], why: str) -> Any:
+    """Wait until `ready` returns a true value, and return it.
+
+    Raises:
+        BenchmarkError: it is still false after a long time; the message is `why`.
+    """
+    deadline_s = time.monotonic() + _START_S
+    while not (value := ready()):
+        if time.monotonic() > deadline_s:
+            raise BenchmarkError(why)
+        time.sleep(_POLL_S)
+    return value

@@ -13,15 +13,25 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from benchmarks.frames import SENSORS, load_frames, make_frames
-from benchmarks.harness import ROOT, BenchmarkError, Figure, Option, Run, ratios, run_measured
+from benchmarks.frames import SENSORS, load_frames, make_rig
+from benchmarks.harness import (
+    ROOT,
+    BenchmarkError,
+    Figure,
+    Option,
+    Run,
+    ratios,
+    read_line,
+    run_measured,
+    write_line,
+)
 from benchmarks.measure import cpu_seconds, file_bytes
 from benchmarks.pictures import equal_quality, jpeg_psnr_db, video_psnr_db
 from benchmarks.recording import Recording, record_measured, rig_sensors
@@ -47,39 +57,37 @@ class Capture:
 def measure(run: Run) -> Iterator[Figure]:
     """Measure theirs and ours in turns, then ours at the quality with their PSNR."""
     seconds = run.options["seconds"]
-    frames = run.folder / "frames"
-    frames.mkdir()
-    run.data |= make_frames(frames, run.recordings)
+    frames = make_rig(run)
     pictures = load_frames(frames, "camera")["image"]
-    theirs: list[Capture] = []
-    ours: list[Recording] = []
-    their_psnr_db = 0.0
-    with run.scratch() as folder:
-        theirs.append(capture(frames, folder, seconds))
-        their_psnr_db = video_psnr_db(theirs[0].video, pictures[:, :, :, ::-1])
-    later: list[Recording] = []
-    packed: list[tuple[float, int]] = []
-    for _ in run.rounds(0.8):
-        with run.scratch() as folder:
-            ours.append(record_measured(folder, rig_sensors(frames), seconds))
-        with run.scratch() as folder:
-            sensors = rig_sensors(frames, lidar={"packing": "later"})
-            later.append(record_measured(folder, sensors, seconds))
-            packed.append(_pack_later(later[-1].path))
-        with run.scratch() as folder:
-            theirs.append(capture(frames, folder, seconds))
-    yield from _shares(ours, theirs, seconds)
+
+    def record(folder: Path, **options: Mapping[str, Any]) -> Recording:
+        return record_measured(folder, rig_sensors(frames, **options), seconds)
+
+    def record_later(folder: Path) -> tuple[Recording, tuple[float, int]]:
+        later = record(folder, lidar={"packing": "later"})
+        return later, _pack_later(later.path)
+
+    def capture_first(folder: Path) -> Capture:
+        captured = capture(frames, folder, seconds)
+        if not psnr_db:
+            psnr_db.append(video_psnr_db(captured.video, pictures[:, :, :, ::-1]))
+        return captured
+
+    psnr_db: list[float] = []
+    done = run.alternate(capture_first, {"ours": record, "later": record_later}, 0.8)
+    theirs, (their_psnr_db,) = done["theirs"], psnr_db
+    yield from _shares(done["ours"], theirs, seconds)
+    later, packed = map(list, zip(*done["later"], strict=True))
     yield from _later(later, packed, theirs, seconds)
     quality = equal_quality(pictures, their_psnr_db)
     yield Figure("picture, red-rover's way", [their_psnr_db], "dB")
     yield Figure("picture, quality 90", [jpeg_psnr_db(pictures, 90)], "dB")
     yield Figure("quality of equal PSNR", [quality], "JPEG quality")
     with run.scratch() as folder:
-        camera, lidar = {"quality": quality}, {"packing": "later"}
-        small = record_measured(folder, rig_sensors(frames, camera=camera, lidar=lidar), seconds)
+        small = record(folder, camera={"quality": quality}, lidar={"packing": "later"})
         small_bytes = _pack_later(small.path)[1]
     with run.scratch() as folder:
-        equal = record_measured(folder, rig_sensors(frames, camera={"quality": quality}), seconds)
+        equal = record(folder, camera={"quality": quality})
     their_bytes = statistics.median(sum(t.bytes.values()) for t in theirs)
     yield Figure("bytes ratio at equal PSNR", [equal.bytes / their_bytes])
     yield Figure("bytes ratio at equal PSNR, packed", [small_bytes / their_bytes])
@@ -157,16 +165,16 @@ def capture(frames: Path, root: Path, seconds: float) -> Capture:
     }
     try:
         for process in processes.values():
-            _read_line(process, "ready")
+            read_line(process, "ready")
         watched = {name: psutil.Process(p.pid) for name, p in processes.items()}
         before = {name: cpu_seconds(p) for name, p in watched.items()}
         start_ns = time.monotonic_ns() + round(_LEAD_S * 1e9)
         for process in processes.values():
-            _tell(process, str(start_ns))
-        done: dict[str, Any] = {n: json.loads(_read_line(p, "{")) for n, p in processes.items()}
+            write_line(process, str(start_ns))
+        done: dict[str, Any] = {n: json.loads(read_line(p, "{")) for n, p in processes.items()}
         cpu = {name: cpu_seconds(p) - before[name] for name, p in watched.items()}
         for process in processes.values():
-            _tell(process, "end")
+            write_line(process, "end")
             process.wait()
     finally:
         for process in processes.values():
@@ -179,17 +187,3 @@ def capture(frames: Path, root: Path, seconds: float) -> Capture:
     return Capture(
         cpu, {name: file_bytes(out / name) for name in SENSORS}, out / "camera/video.avi"
     )
-
-
-def _read_line(process: subprocess.Popen[str], beginning: str) -> str:
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line.startswith(beginning):
-        raise BenchmarkError(f"{process.args!r}: said {line!r} instead of {beginning!r}")
-    return line
-
-
-def _tell(process: subprocess.Popen[str], line: str) -> None:
-    assert process.stdin is not None
-    process.stdin.write(line + "\n")
-    process.stdin.flush()

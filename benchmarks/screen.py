@@ -15,9 +15,9 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from benchmarks.frames import make_frames
+from benchmarks.frames import make_rig
 from benchmarks.harness import Figure, Option, Run, Unavailable
-from benchmarks.live import run_daemon, wait_until
+from benchmarks.recording import run_daemon, wait_until
 
 OPTIONS = {
     "seconds": Option("float", 10.0, "of each run", minimum=1),
@@ -82,13 +82,8 @@ def watch(frames: Path, root: Path, seconds: float) -> dict[str, list[float]]:
 
 def measure(run: Run) -> Iterator[Figure]:
     """Measure the ages of drawn samples, by view and over all."""
-    frames = run.folder / "frames"
-    frames.mkdir()
-    run.data |= make_frames(frames, run.recordings)
-    ages: list[dict[str, list[float]]] = []
-    for _ in run.rounds():
-        with run.scratch() as folder:
-            ages.append(watch(frames, folder, run.options["seconds"]))
+    frames = make_rig(run)
+    ages = run.repeat(lambda folder: watch(frames, folder, run.options["seconds"]))
     for each in ages:
         each["all"] = [age for drawn in list(each.values()) for age in drawn]
     everything = [sorted(each["all"]) for each in ages]

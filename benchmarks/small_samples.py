@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -42,16 +43,13 @@ def measure(run: Run) -> Iterator[Figure]:
     for left, batch in zip(range(len(batches), 0, -1), batches, strict=True):
         samples = run.options["samples"] // (1 if batch > 1 else _FEWER)
         end = "" if batch == batches[0] else f", {batch} at once"
-        theirs, ours = [], []
-        with run.scratch() as folder:
-            theirs.append(run_mcap(folder, streams, samples, size))
-        for _ in run.rounds(0.9 / left):
-            with run.scratch() as folder:
-                messages = samples // batch
-                speed, _ = run_ours(folder, streams, messages, None, bytes=size, batch=batch)
-                ours.append(speed * batch)
-            with run.scratch() as folder:
-                theirs.append(run_mcap(folder, streams, samples, size))
+        given = {"count": samples // batch, "rate": None, "bytes": size, "batch": batch}
+        done = run.alternate(
+            partial(run_mcap, streams=streams, samples=samples, size=size),
+            {"ours": partial(run_ours, files=streams, **given)},
+            0.9 / left,
+        )
+        theirs, ours = done["theirs"], [speed * batch for speed, _ in done["ours"]]
         yield Figure(f"ratio to mcap{end}", ratios(ours, theirs))
         yield Figure(f"recorder{end}", ours, "samples/s")
         yield Figure(f"mcap{end}", theirs, "samples/s")

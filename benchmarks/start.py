@@ -17,16 +17,15 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from benchmarks.frames import make_frames
-from benchmarks.harness import ROOT, BenchmarkError, Figure, Option, Run
-from benchmarks.recording import COMMAND, rig_sensors, write_config
+from benchmarks.frames import make_rig
+from benchmarks.harness import ROOT, BenchmarkError, Figure, Option, Run, info
+from benchmarks.recording import COMMAND, rig_sensors, serve, write_config
 
 OPTIONS = {
     "seconds": Option("float", 1.0, "length of a run", minimum=0.2),
@@ -37,16 +36,12 @@ QUICK = {"rounds": 2}
 PHASES: Final = ("config", "drivers", "session", "processes", "completion")
 """Phases of the command: imports and config; arming; start of the session; end of the processes;
 labels and checksums.  The command's phase ``recording`` is the session itself."""
-_PATIENCE_S = 120.0
-_POLL_S = 0.005
 
 
 def measure(run: Run) -> Iterator[Figure]:
     """Measure each config with and without Python's bytecode, in turns."""
-    frames = run.folder / "frames"
-    frames.mkdir()
-    run.data |= {"demo": "configs/demo.yaml: four simulated sensors"}
-    run.data |= {f"rig, {name}": text for name, text in make_frames(frames, run.recordings).items()}
+    frames = make_rig(run)
+    run.data["demo"] = "configs/demo.yaml: four simulated sensors"
     configs = {
         "demo": ROOT / "configs" / "demo.yaml",
         "rig": write_config(run.folder / "rig.yaml", rig_sensors(frames)),
@@ -59,7 +54,9 @@ def measure(run: Run) -> Iterator[Figure]:
         for (name, config), (state, environment) in _pairs(configs, states, number):
             for figure, seconds in _record(run, config, environment).items():
                 values.setdefault(f"{name}, {state}: {figure}", []).append(seconds)
-        for figure, seconds in _serve(run, configs["demo"], states["warm"]).items():
+        with run.scratch() as root:
+            served = _serve(configs["demo"], states["warm"], root)
+        for figure, seconds in served.items():
             values.setdefault(f"serve, demo, warm: {figure}", []).append(seconds)
     for name, measured in values.items():
         yield Figure(name, measured, "s")
@@ -97,7 +94,9 @@ def _record(run: Run, config: Path, environment: dict[str, str]) -> dict[str, fl
         if done.returncode != 0:
             raise BenchmarkError(f"recorder run: exit code {done.returncode}:\n{done.stderr}")
         result = json.loads(done.stdout)
-        stamps = list(_stamps(Path(result["session"])).values())
+        streams = info(Path(result["session"]))["streams"].items()
+    # Without the simulation's labels.
+    stamps = [(s["first_ns"], s["last_ns"]) for name, s in streams if not name.startswith("_")]
     figures = {
         "to the first sample": (min(first for first, _ in stamps) - began_ns) / 1e9,
         "until every stream has one": (max(first for first, _ in stamps) - began_ns) / 1e9,
@@ -106,48 +105,15 @@ def _record(run: Run, config: Path, environment: dict[str, str]) -> dict[str, fl
     return figures | {f"phase {name}": result["seconds"][name] for name in PHASES}
 
 
-def _stamps(session: Path) -> dict[str, tuple[int, int]]:
-    """Return epoch ns of the first and the last sample, by stream."""
-    words = [*COMMAND, "info", str(session), "--format", "json"]
-    done = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, check=True)
-    streams: dict[str, dict[str, Any]] = json.loads(done.stdout)["streams"]
-    return {
-        name: (stream["first_ns"], stream["last_ns"])
-        for name, stream in streams.items()
-        if not name.startswith("_")  # the simulation's labels
-    }
-
-
-def _serve(run: Run, config: Path, environment: dict[str, str]) -> dict[str, float]:
+def _serve(config: Path, environment: dict[str, str], root: Path) -> dict[str, float]:
     """Return the seconds until a daemon's drivers are armed, and until a session is open."""
-    from recorder.bus.control.client import Client, DaemonError
-
-    with run.scratch() as root:
-        text = config.read_text().replace("root: ../demo", f"root: {root}")
-        text = text.replace("calibration: demo_calibration.yaml\n", "")
-        (root / "serve.yaml").write_text(text)
-        address = root / "control.sock"
-        began_s = time.monotonic()
-        with (root / "log.txt").open("wb") as log:
-            words = [*COMMAND, "serve", str(root / "serve.yaml"), "--socket", str(address)]
-            process = subprocess.Popen(words, cwd=ROOT, env=environment, stderr=log)
-        try:
-            while True:
-                if time.monotonic() - began_s > _PATIENCE_S or process.poll() is not None:
-                    raise BenchmarkError(f"recorder serve:\n{(root / 'log.txt').read_text()}")
-                time.sleep(_POLL_S)
-                try:
-                    with Client(address) as client:
-                        if client.status().status["ready"]:
-                            break
-                except DaemonError:
-                    continue
-            armed_s = time.monotonic()
-            with Client(address) as client:
-                client.start("benchmark")
-                started_s = time.monotonic()
-                client.stop()
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait()
+    text = config.read_text().replace("root: ../demo", f"root: {root}")
+    text = text.replace("calibration: demo_calibration.yaml\n", "")
+    (root / "serve.yaml").write_text(text)
+    began_s = time.monotonic()
+    with serve(root / "serve.yaml", root, environment) as (_, client):
+        armed_s = time.monotonic()
+        client.start("benchmark")
+        started_s = time.monotonic()
+        client.stop()
     return {"drivers armed": armed_s - began_s, "start from idle": started_s - armed_s}

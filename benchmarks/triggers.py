@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.frames import make_frames
+from benchmarks.frames import make_rig
 from benchmarks.harness import BenchmarkError, Figure, Option, Run
-from benchmarks.live import run_daemon, wait_until
-from benchmarks.measure import Memory, ProcessTree
+from benchmarks.measure import watch_processes
+from benchmarks.recording import run_daemon, wait_until
 
 OPTIONS = {
     "seconds": Option("float", 20.0, "of each run", minimum=1),
@@ -38,7 +38,6 @@ def record(frames: Path, root: Path, seconds: float) -> dict[str, float]:
         f"t{k}": {"when": text, "before": 0, "after": 0, "cooldown": 60}
         for k, text in enumerate(CONDITIONS)
     }
-    memory = Memory()
     with run_daemon(frames, root, {"triggers": triggers}) as (pid, client):
         client.start()
 
@@ -47,29 +46,16 @@ def record(frames: Path, root: Path, seconds: float) -> dict[str, float]:
 
         wait_until(lambda: state()["pid"], "no process of the triggers")
         time.sleep(_SETTLE_S)
-        tree = ProcessTree(pid)
-        before, begin_s = tree.cpu_seconds(), time.monotonic()
-        while (elapsed_s := time.monotonic() - begin_s) < seconds:
-            memory.add(elapsed_s, tree.rss_bytes("triggers") or 0)
-            time.sleep(0.25)
-        after = tree.cpu_seconds()
+        cpu, memory = watch_processes(pid, "triggers", seconds)
         if state()["restarts"] or state()["fault"]:
             raise BenchmarkError(f"the triggers failed: {state()['fault']}")
         client.request("stop")
-    return {
-        "triggers": (after["triggers"] - before.get("triggers", 0.0)) / elapsed_s,
-        "memory": memory.max_mb,
-    }
+    return {"triggers": cpu["triggers"], "memory": memory.max_mb}
 
 
 def measure(run: Run) -> Iterator[Figure]:
     """Measure the rig load with ten triggers."""
-    frames = run.folder / "frames"
-    frames.mkdir()
-    run.data |= make_frames(frames, run.recordings)
-    runs = []
-    for _ in run.rounds():
-        with run.scratch() as folder:
-            runs.append(record(frames, folder, run.options["seconds"]))
+    frames = make_rig(run)
+    runs = run.repeat(lambda folder: record(frames, folder, run.options["seconds"]))
     yield Figure("triggers", [each["triggers"] for each in runs], "CPU s / s")
     yield Figure("memory", [each["memory"] for each in runs], "MB")

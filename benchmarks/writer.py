@@ -17,16 +17,16 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 from mcap.reader import make_reader
 
-from benchmarks.frames import SENSORS, make_frames
+from benchmarks.frames import SENSORS, make_rig
 from benchmarks.harness import (
     PEERS,
     ROOT,
@@ -35,13 +35,15 @@ from benchmarks.harness import (
     Option,
     Run,
     Unavailable,
+    find_port,
     ratios,
+    read_line,
+    write_line,
 )
 from benchmarks.measure import cpu_seconds
-from benchmarks.recording import Recording, record_measured, rig_sensors
-from drivers.kit.driver import SensorConfig
+from benchmarks.recording import record_measured, rig_sensors, wait_until
+from benchmarks.rig_drivers._player import make_player
 from drivers.kit.encode import Encoder
-from recorder.config.options import check_options
 
 OPTIONS = {
     "seconds": Option("float", 20.0, "recorded seconds of a run", minimum=1),
@@ -78,24 +80,17 @@ def measure(run: Run) -> Iterator[Figure]:
             f"{program.relative_to(ROOT)} is not there; `make .venv-bench/.installed`"
         )
     seconds = run.options["seconds"]
-    frames, feed = run.folder / "frames", run.folder / "feed"
-    frames.mkdir()
+    frames, feed = make_rig(run), run.folder / "feed"
     feed.mkdir()
-    run.data |= make_frames(frames, run.recordings)
     sent = {name: write_feed(frames, feed, name, seconds) for name in SENSORS}
-    plain: list[Peer] = []
-    synced: list[Peer] = []
-    ours: list[Recording] = []
-    with run.scratch() as folder:
-        plain.append(record_theirs(program, feed, folder, False))
-    for _ in run.rounds():
-        with run.scratch() as folder:
-            ours.append(record_measured(folder, rig_sensors(frames), seconds))
-        if run.options["synced"]:
-            with run.scratch() as folder:
-                synced.append(record_theirs(program, feed, folder, True))
-        with run.scratch() as folder:
-            plain.append(record_theirs(program, feed, folder, False))
+    record = partial(record_theirs, program, feed)
+    ways: dict[str, Callable[[Path], Any]] = {
+        "ours": lambda folder: record_measured(folder, rig_sensors(frames), seconds)
+    }
+    if run.options["synced"]:
+        ways["synced"] = partial(record, synced=True)
+    done = run.alternate(record, ways)
+    plain, ours, synced = done["theirs"], done["ours"], done.get("synced", [])
     cpu = [recording.cpu["writer"] for recording in ours]
     yield Figure("CPU ratio", ratios(cpu, [peer.cpu_s for peer in plain]))
     if synced:
@@ -119,15 +114,10 @@ def measure(run: Run) -> Iterator[Figure]:
 
 def write_feed(frames: Path, feed: Path, name: str, seconds: float) -> list[int]:
     """Write the messages of a rig load's driver for the feeding process; return their sizes."""
-    kind: Any = next(
-        value
-        for value in vars(import_module(f"benchmarks.rig_drivers.{name}")).values()
-        if isinstance(value, type) and value.__name__ == f"{name.capitalize()}Player"
-    )
-    driver = kind(SensorConfig(name, "file", str(frames), check_options(kind.options, {})))
+    driver = make_player(frames, name)
     (spec,) = driver.open()
     encoder, sizes = Encoder(spec), []
-    rate_hz = SENSORS[name].rate_hz / kind.batch
+    rate_hz = SENSORS[name].rate_hz / driver.batch
     with (feed / f"{name}.bin").open("wb") as file:
         for _ in range(round(seconds * rate_hz)):
             parts, _ = encoder.encode(driver.read())
@@ -139,15 +129,13 @@ def write_feed(frames: Path, feed: Path, name: str, seconds: float) -> list[int]
     return sizes
 
 
-def record_theirs(program: Path, feed: Path, folder: Path, synced: bool) -> Peer:
+def record_theirs(program: Path, feed: Path, folder: Path, synced: bool = False) -> Peer:
     """Run edgefirst-recorder once.
 
     Raises:
         BenchmarkError: the program did not begin, or left no readable file.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        endpoint = f"tcp/127.0.0.1:{probe.getsockname()[1]}"
+    endpoint = f"tcp/127.0.0.1:{find_port(socket.SOCK_STREAM)}"
     words = [str(program), "--listen", endpoint, "--no-multicast-scouting", *SCHEMAS]
     log = folder / "log"
     with log.open("wb") as errors:
@@ -159,19 +147,18 @@ def record_theirs(program: Path, feed: Path, folder: Path, synced: bool) -> Peer
     feeding = subprocess.Popen(
         [*words, endpoint, str(feed)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    assert feeding.stdin is not None and feeding.stdout is not None
+    assert feeding.stdin is not None
     over, extra_s = threading.Event(), list[float]()
     try:
-        _expect(feeding, "ready")
+        read_line(feeding, "ready")
         path = _wait_for_file(folder, log, theirs)
         syncing = threading.Thread(target=_sync, args=(path, over, extra_s))
         if synced:
             syncing.start()
         process = psutil.Process(theirs.pid)
         before_s = cpu_seconds(process)
-        feeding.stdin.write("begin\n")
-        feeding.stdin.flush()
-        _expect(feeding, "done")
+        write_line(feeding, "begin")
+        read_line(feeding, "done")
         time.sleep(_SETTLE_S)
         cpu_s = cpu_seconds(process) - before_s
         rss_mb = process.memory_info().rss / 1e6
@@ -193,20 +180,15 @@ def record_theirs(program: Path, feed: Path, folder: Path, synced: bool) -> Peer
     return Peer(cpu_s + sum(extra_s), rss_mb, path.stat().st_size, messages)
 
 
-def _expect(process: subprocess.Popen[str], word: str) -> None:
-    assert process.stdout is not None
-    if (line := process.stdout.readline().strip()) != word:
-        raise BenchmarkError(f"zenoh_feed.py: said {line!r} instead of {word!r}")
-
-
 def _wait_for_file(folder: Path, log: Path, process: subprocess.Popen[bytes]) -> Path:
-    deadline_s = time.monotonic() + _PATIENCE_S
-    while time.monotonic() < deadline_s and process.poll() is None:
-        if found := list(folder.glob("*.mcap")):
-            time.sleep(_SETTLE_S)  # its threads subscribe now
-            return found[0]
-        time.sleep(0.05)
-    raise BenchmarkError(f"edgefirst-recorder did not begin: {log.read_text()[-500:]}")
+    def find_file() -> Path | None:
+        if process.poll() is not None:
+            raise BenchmarkError(f"edgefirst-recorder did not begin: {log.read_text()[-500:]}")
+        return next(folder.glob("*.mcap"), None)
+
+    path: Path = wait_until(find_file, "edgefirst-recorder did not begin")
+    time.sleep(_SETTLE_S)  # its threads subscribe now
+    return path
 
 
 def _sync(path: Path, over: threading.Event, cpu_s: list[float]) -> None:

@@ -9,16 +9,15 @@ of the arrival times of the messages.
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
-from multiprocessing.synchronize import Event
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import Figure, Option, Run
+from benchmarks.harness import Figure, Option, Run, run_emulator, spawn
 from drivers.kit.driver import Lost, Sample, SensorConfig
 from drivers.world.imu import BOOT_NS
 from drivers.xsens.connection import Mti, Received
@@ -36,22 +35,9 @@ OPTIONS = {
 QUICK = {"seconds": 6.0, "rounds": 1, "rates": "100"}
 
 
-def emulate(rate: float, stop: Event, reported: Connection) -> None:
-    """Emulate a device until `stop` is set; send its source, options and the world's start time."""
-    options = check_options(XsensDriver.options, {"rate": rate})
-    emulator = XsensEmulator(SensorEntry("imu", "xsens", "sim", "", options))
-    source = emulator.start()
-    epoch_ns = time.monotonic_ns()
-    emulator.step(epoch_ns)
-    reported.send((source.source.partition(":")[2], dict(source.options), epoch_ns))
-    while not stop.is_set():
-        due_ns = emulator.step(time.monotonic_ns())
-        if (wait_s := (due_ns - time.monotonic_ns()) / 1e9) > 0:
-            time.sleep(wait_s)
-    emulator.stop()
-
-
-def record(address: str, options: dict[str, Any], seconds: float, epoch_ns: int) -> dict[str, Any]:
+def record(
+    address: str, options: dict[str, Any], seconds: float, epoch_ns: int
+) -> dict[str, float]:
     """Read the device for `seconds`; return counts, CPU and errors of the times."""
     driver = XsensDriver(
         SensorConfig("imu", "serial", address, check_options(XsensDriver.options, options))
@@ -87,49 +73,37 @@ def record(address: str, options: dict[str, Any], seconds: float, epoch_ns: int)
     late_us = np.array(arrivals[-len(error_us) :]) / 1e3
     late_us = late_us - late_us[0] - world_us
     late_us -= np.polyval(np.polyfit(world_us, late_us, 1), world_us)
+    low, high = np.percentile(error_us, [1, 99])
     return {
-        "rate_hz": options["rate"],
-        "samples": count,
         "lost": lost,
-        "cpu_per_s": round(cpu / seconds, 4),
-        "error_us": _spread(error_us),
-        "arrival_spread_us": round(float(np.percentile(late_us, 99) - np.percentile(late_us, 1))),
-        "error_spread_us": round(float(np.percentile(error_us, 99) - np.percentile(error_us, 1))),
+        "cpu": cpu / seconds,
+        "error_us": float(np.abs(np.percentile(error_us, [1, 50, 99])).max()),
+        "spread_us": float(high - low),
+        "arrival_us": float(np.percentile(late_us, 99) - np.percentile(late_us, 1)),
     }
 
 
-def _spread(values: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, int]:
-    return {f"p{p}": round(float(np.percentile(values, p))) for p in (1, 50, 99)}
-
-
-def measure_once(rate: float, seconds: float) -> dict[str, Any]:
+def measure_once(rate: float, seconds: float, _folder: Path) -> dict[str, float]:
     """Measure one rate, with a new device."""
-    context = multiprocessing.get_context("spawn")
-    stop = context.Event()
-    here, there = context.Pipe()
-    process = context.Process(target=emulate, args=(rate, stop, there))
-    process.start()
-    try:
-        address, options, epoch_ns = here.recv()
-        return record(address, options, seconds, epoch_ns)
-    finally:
-        stop.set()
-        process.join()
+    entry = SensorEntry(
+        "imu", "xsens", "sim", "", check_options(XsensDriver.options, {"rate": rate})
+    )
+    with spawn(run_emulator, XsensEmulator, entry) as device:
+        source, options, epoch_ns = device.recv()
+        return record(source.partition(":")[2], options, seconds, epoch_ns)
 
 
 def measure(run: Run) -> Iterator[Figure]:
     """Measure each rate, in turns."""
     run.data["samples"] = "of an emulated MTi"
     rates = [float(word) for word in run.options["rates"].split(",")]
-    done: dict[float, list[dict[str, Any]]] = {rate: [] for rate in rates}
-    for _ in run.rounds():
-        for rate in rates:
-            done[rate].append(measure_once(rate, run.options["seconds"]))
+    seconds = run.options["seconds"]
+    done = run.take_turns({rate: partial(measure_once, rate, seconds) for rate in rates})
     for rate, runs in done.items():
         case = f"{rate:g} Hz"
-        yield Figure(f"{case}, CPU", [r["cpu_per_s"] for r in runs], "CPU s / s")
-        late = [max(map(abs, r["error_us"].values())) for r in runs]
+        yield Figure(f"{case}, CPU", [r["cpu"] for r in runs], "CPU s / s")
+        late = [r["error_us"] for r in runs]
         yield Figure(f"{case}, error of the stamps, 98% below", late, "us")
-        yield Figure(f"{case}, spread of the stamps", [r["error_spread_us"] for r in runs], "us")
-        yield Figure(f"{case}, spread of arrivals", [r["arrival_spread_us"] for r in runs], "us")
+        yield Figure(f"{case}, spread of the stamps", [r["spread_us"] for r in runs], "us")
+        yield Figure(f"{case}, spread of arrivals", [r["arrival_us"] for r in runs], "us")
         yield Figure(f"{case}, lost", [r["lost"] for r in runs], "samples")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.frames import SENSORS, RigSensor, load_frames
-from drivers.kit.driver import Driver, Sample
+from benchmarks.frames import RigSensor, load_frames
+from drivers.kit.driver import Driver, Sample, SensorConfig
 from recorder.codecs.streams import StreamSpec
-from recorder.config.options import Option
+from recorder.config.options import Option, check_options
 
 
 class PlayerDriver(Driver):
@@ -60,11 +62,8 @@ class PlayerDriver(Driver):
         """Return the batch that begins at frame `at`, as the sensor's own driver returns it."""
 
 
-def rig(name: str) -> RigSensor:
-    """Return the rig load's entry for a sensor."""
-    return SENSORS[name]
-
-
-def take_frame(frames: Mapping[str, npt.NDArray[Any]], name: str, at: int) -> npt.NDArray[Any]:
-    """Return frame `at` of a channel with the axis of samples, [1, ...], as a view."""
-    return frames[name][at : at + 1]
+def make_player(frames: Path, name: str) -> PlayerDriver:
+    """Make the player of a sensor's frames, in this process."""
+    module = import_module(f"benchmarks.rig_drivers.{name}")
+    kind: type[PlayerDriver] = getattr(module, f"{name.capitalize()}Player")
+    return kind(SensorConfig(name, "file", str(frames), check_options(kind.options, {})))

@@ -9,8 +9,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.frames import HEIGHT, WIDTH
-from benchmarks.rig_drivers._player import PlayerDriver, rig, take_frame
+from benchmarks.frames import HEIGHT, SENSORS, WIDTH
+from benchmarks.rig_drivers._player import PlayerDriver
 from drivers.kit.driver import Sample
 from drivers.kit.runner import main
 from recorder.codecs.streams import ChannelSpec, StreamSpec
@@ -22,7 +22,7 @@ _LARGE = 6
 class CameraPlayer(PlayerDriver):
     """Player of pictures u1 [1080, 1920, 3], BGR."""
 
-    rig: ClassVar = rig("camera")
+    rig: ClassVar = SENSORS["camera"]
     options: ClassVar = PlayerDriver.options | {
         "quality": Option("int", 90, "quality of the JPEGs", minimum=1, maximum=100),
         "scale": Option("int", 1, "times as many rows and columns; 2 makes 4K", minimum=1),
@@ -49,7 +49,7 @@ class CameraPlayer(PlayerDriver):
         )
 
     def sample(self, at: int, t_ns: npt.NDArray[np.int64]) -> Sample:
-        return Sample(self.sensor.name, t_ns, {"video.avi": take_frame(self.frames, "image", at)})
+        return Sample(self.sensor.name, t_ns, {"video.avi": self.frames["image"][at : at + 1]})
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.rig_drivers._player import PlayerDriver, rig
+from benchmarks.frames import SENSORS
+from benchmarks.rig_drivers._player import PlayerDriver
 from drivers.kit.driver import Sample
 from drivers.kit.runner import main
 from recorder.codecs.streams import ChannelSpec, StreamSpec
@@ -18,7 +19,7 @@ _UNITS = {"acc": "m/s^2", "avel": "rad/s", "rot": "rad"}
 class ImuPlayer(PlayerDriver):
     """Player of acceleration, rate of turn and orientation, f4 [3] each."""
 
-    rig: ClassVar = rig("imu")
+    rig: ClassVar = SENSORS["imu"]
     batch: ClassVar = 5  # 50 ms
 
     def spec(self) -> StreamSpec:

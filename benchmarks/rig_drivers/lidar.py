@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.frames import BEAMS, COLUMNS, LIDAR_JSON
-from benchmarks.rig_drivers._player import PlayerDriver, rig, take_frame
+from benchmarks.frames import BEAMS, COLUMNS, LIDAR_JSON, SENSORS
+from benchmarks.rig_drivers._player import PlayerDriver
 from drivers.kit.driver import Sample
 from drivers.kit.runner import main
 from drivers.ouster.driver import OusterDriver
@@ -26,7 +26,7 @@ _SECOND = {"RANGE2": ("u4", ()), "REFLECTIVITY2": ("u1", ())}
 class LidarPlayer(PlayerDriver):
     """Player that arranges fields and splits ranges as the driver `ouster` does."""
 
-    rig: ClassVar = rig("lidar")
+    rig: ClassVar = SENSORS["lidar"]
     options: ClassVar = PlayerDriver.options | {
         "packing": OusterDriver.options["packing"],
         "dense": Option("bool", False, "sweeps of twice the columns, with two returns"),
@@ -59,7 +59,7 @@ class LidarPlayer(PlayerDriver):
     def sample(self, at: int, t_ns: npt.NDArray[np.int64]) -> Sample:
         fields = {name: self.frames[name][at] for name in self._fields}
         data = channel_arrays(fields.__getitem__, self._fields, (BEAMS, self._columns))
-        data["t_col"] = take_frame(self.frames, "t_col", at)
+        data["t_col"] = self.frames["t_col"][at : at + 1]
         return Sample(self.sensor.name, t_ns, data, t_ns.copy())
 
 

@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.rig_drivers._player import PlayerDriver, rig, take_frame
+from benchmarks.frames import SENSORS
+from benchmarks.rig_drivers._player import PlayerDriver
 from drivers.kit.driver import Sample
 from drivers.kit.runner import main
 from drivers.mmwave.driver import SIM_CHIRP
@@ -18,7 +19,7 @@ from recorder.codecs.streams import ChannelSpec, StreamSpec
 class RadarPlayer(PlayerDriver):
     """Player of frames i2 [64, 3, 4, 512]."""
 
-    rig: ClassVar = rig("radar")
+    rig: ClassVar = SENSORS["radar"]
 
     def spec(self) -> StreamSpec:
         return StreamSpec(
@@ -33,7 +34,7 @@ class RadarPlayer(PlayerDriver):
         )
 
     def sample(self, at: int, t_ns: npt.NDArray[np.int64]) -> Sample:
-        data = {"iq": take_frame(self.frames, "iq", at), "valid": np.ones(1, "u1")}
+        data = {"iq": self.frames["iq"][at : at + 1], "valid": np.ones(1, "u1")}
         return Sample(self.sensor.name, t_ns, data)
 
 

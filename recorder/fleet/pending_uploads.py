@@ -45,7 +45,7 @@ def find_obstacle(
     minute_of_day: int,
     metered: Callable[[], bool],
 ) -> str | None:
-    """Return the reason against an upload now; None if there is none.
+    """Return the reason against an upload now; None if an upload may begin.
 
     Args:
         settings: settings of the config.

@@ -591,7 +591,7 @@ def _check_left_out(clip: Session, claim: Claim, source: Session) -> None:
 
 
 def _find_foreign_file(clip: Session, sources: Sequence[Proof]) -> Path | None:
-    """Return the first file of metadata that equals that of no source; None if there is none."""
+    """Return the first file of metadata that equals that of no source; None if all have one."""
     names = ["config.yaml", "calibration.yaml"]
     names += [f"{n}/{p.name}" for n in clip.streams for p in (clip.path / n).glob("*.json")]
     for name in names:

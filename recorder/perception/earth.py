@@ -96,8 +96,8 @@ def local_track(positions: npt.ArrayLike, origin: Floats | None) -> tuple[Floats
         origin: f8 [3]; None: the first position.
 
     Returns:
-        f8 [n, 3], NaN where there is no position; and the origin, None if there is none yet.  A
-        height that is not known counts as the origin's, or as 0.
+        f8 [n, 3], NaN where there is no position; and the origin, None before the first position.
+        A height that is not known counts as the origin's, or as 0.
     """
     given = np.asarray(positions, np.float64)
     found = np.full((len(given), 3), np.nan)

@@ -219,14 +219,6 @@ def test_targets_name_figures_once() -> None:
     assert len(set(keys)) == len(keys)
 
 
-def test_the_documents_have_the_targets() -> None:
-    text = (ROOT / "docs" / "benchmarks.md").read_text()
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
-    for target in TARGETS:
-        limit = f"{target.sign} {target.limit:g}"
-        assert [target.work, target.against or "-", limit, f"`{target.benchmark}`"] in rows
-
-
 @pytest.mark.parametrize(
     ("sign", "values", "word"),
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.harness import BenchmarkError, run_measured, succeed
-from benchmarks.measure import Memory, TreeMemory, descendants
+from benchmarks.measure import Memory, TreeMemory
 from benchmarks.pictures import equal_quality, jpeg_psnr_db, psnr_db, video_psnr_db
 from benchmarks.rig_drivers.lidar import FIELDS, make_dense
 
@@ -64,21 +63,6 @@ def test_an_exit_code_is_told_with_the_last_line() -> None:
     with pytest.raises(BenchmarkError, match=r"^exit code 4: two$"):
         succeed(done)
     assert succeed(done, (0, 4)) is done
-
-
-def test_descendants_are_found_at_every_depth() -> None:
-    inner = "import time; time.sleep(600)"
-    script = (
-        "import subprocess, sys\n"
-        f"child = subprocess.Popen([sys.executable, '-c', {inner!r}])\n"
-        "print(child.pid, flush=True)\nchild.wait()\n"
-    )
-    with subprocess.Popen(_python(script), stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        inner_pid = int(process.stdout.readline())
-        assert descendants(process.pid) == [process.pid, inner_pid]
-        subprocess.run(["kill", str(inner_pid)], check=True)
-    assert descendants(process.pid) == [process.pid]
 
 
 def test_the_memory_of_a_process_that_is_gone_is_nothing() -> None:

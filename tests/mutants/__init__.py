@@ -1,1 +1,1 @@
-"""A seeded mutation campaign: single-line defects that the tests must notice."""
+"""A random sample of cosmic-ray's defects, and the tests nearest to each."""

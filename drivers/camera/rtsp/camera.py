@@ -229,7 +229,7 @@ class _Player:
             self._stopping.set()
 
     def _work_off(self, timeout_s: float) -> bool:
-        """Decode the next unit, or report the next losses; return False if there is none."""
+        """Decode the next unit, or report the next losses; return False if neither is waiting."""
         item = self._backlog.take(timeout_s)
         if isinstance(item, AccessUnit):
             self._pass(self._decoder.decode(item))

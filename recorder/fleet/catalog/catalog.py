@@ -56,7 +56,7 @@ class KnownRows:
 
     @classmethod
     def read(cls, path: Path) -> KnownRows:
-        """Read a catalog file; empty if there is none of this version, or no pyarrow."""
+        """Read a catalog file; empty without pyarrow, or without a file of this version."""
         rows: list[Row] = []
         if path.is_file():
             with contextlib.suppress(FormatError, UsageError):

@@ -180,7 +180,7 @@ class JournalState:
         return self.metadata | header
 
     def find_next_session(self, session: Path) -> Path | None:
-        """Return the folder of the session that continues `session`; None if there is none."""
+        """Return the folder of the session that continues `session`; None for the last part."""
         return None if self.next is None else Path(self.next_folder or session.parent, self.next)
 
     def miss(self, start: int, end: int) -> None:

@@ -90,7 +90,7 @@ def _plot_host(material: ReportContext, states: Sequence[Event]) -> Iterator[Htm
 
 
 def _read_number(event: Event, *path: str | int) -> float:
-    """Return a number in an event; NaN if there is none."""
+    """Return a number in an event; NaN where the event lacks the number."""
     value: Any = event
     for key in path:
         try:

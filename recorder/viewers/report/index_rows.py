@@ -51,7 +51,7 @@ class Row:
 
     @property
     def word(self) -> str:
-        """Verdict, of the report if it is not outdated; `NONE` if there is none."""
+        """Verdict, of the report where it is not outdated; `NONE` without a verdict."""
         words = [self.verdict] if self._judged is None else [self._judged.verdict, self.verdict]
         return next((word for word in words if word in (PASS, FAIL)), NONE)
 

@@ -45,7 +45,7 @@ class SessionScan:
         state: as `Session.state`; None if the session cannot be opened.
         live: a writer holds the session.
         recorded: this recorder wrote the session; False for a plain roverd trace.
-        header: contents of ``session.json``; empty if there is none.
+        header: contents of ``session.json``; empty without that file.
         summary: see `summarize`; None if the session cannot be opened.
         accounts: see `accounts_of`; None if the session cannot be opened.
         timeline: see `make_timeline`; None if the session has no start.

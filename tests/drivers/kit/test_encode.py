@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,31 @@ def encode(spec: StreamSpec, data: dict[str, Any], count: int) -> tuple[list[byt
 def parts(frame: bytes, sizes: Array) -> list[bytes]:
     ends = np.cumsum(sizes).tolist()
     return [frame[a:b] for a, b in zip([0, *ends], ends, strict=False)]
+
+
+@pytest.mark.parametrize(
+    ("channels", "rate_hz", "pools"),
+    [(2, None, 1), (1, None, 0), (2, 0.001, 0)],
+    ids=["no time to spare", "one channel", "a period of minutes"],
+)
+def test_channels_share_two_threads_where_one_is_too_slow(
+    channels: int, rate_hz: float | None, pools: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    def make_pool(threads: int, name: str) -> ThreadPoolExecutor:
+        made.append(threads)
+        return ThreadPoolExecutor(threads, name)
+
+    monkeypatch.setattr("drivers.kit.encode.ThreadPoolExecutor", make_pool)
+    names = [f"c{k}" for k in range(channels)]
+    spec = StreamSpec("s", tuple(ChannelSpec(n, "lzmaf", "u1", (8,)) for n in names), rate_hz)
+    encoder = Encoder(spec)
+    sample = Sample("s", np.array([0]), {n: np.arange(8, dtype="u1")[None] for n in names})
+    first, second = encoder.encode(sample), encoder.encode(sample)
+    encoder.close()
+    assert made == [2] * pools
+    assert [bytes(frame) for frame in first[0]] == [bytes(frame) for frame in second[0]]
 
 
 @given(st.data())

@@ -296,3 +296,14 @@ def test_session_vrs_is_asked_for_where_the_config_has_it(
     planner = Planner(load(tmp_path, CONFIG + section), lambda: 0)
     _, plan = planner.plan(DesiredState())
     assert plan.record_format == expected
+
+
+def test_a_device_that_is_read_before_its_streams_are_declared_is_counted() -> None:
+    sensor = Sensor(SensorEntry("imu", "xsens", "serial", "/dev/x", {}))
+    progress = Progress(*[lambda *_, **__: None] * 3)
+    for second in range(4):
+        given = {"imu": (100 * second, 1000 * second, None)}
+        report = {"event": "stats", "held": 0, "buffer": 0, "given": given}
+        sensor.take(report, second * S)
+        progress.update_idle(sensor)
+    assert progress.rates.rate("imu") == pytest.approx(100.0)
