@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from mcap.writer import CompressionType
 
 from recorder.session.reader import Session
@@ -16,7 +15,6 @@ from tests.acceptance.command import (
     assert_sound,
     header,
     here,
-    write_config,
 )
 from tests.drivers.ouster.rig import T0_NS, capture, flat, imu_packet, make_info, ouster_messages
 from tests.formats.bags.kit import (
@@ -244,43 +242,3 @@ def test_a_clock_that_was_set_back_is_reported_once(tmp_path: Path) -> None:
         moved = [event for event in of_time if event["cause"] == "moved"]
         assert [(e["stream"], e["count"]) for e in moved] == [("imu", 1)]
     assert_sound(tmp_path / "s")
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A session of simulated sensors."""
-    folder = tmp_path_factory.mktemp("recorded")
-    sensors = (
-        'camera: {driver: camera, source: "sim:", width: 64, height: 48, fps: 20, pace: max}\n'
-        'imu: {driver: xsens, source: "sim:", rate: 100, outputs: [euler_angles], pace: max}\n'
-    )
-    config = write_config(folder / "config.yaml", sensors)
-    ran = here("run", config, "--root", folder, "--name", "s", "--duration", 1)
-    assert ran.code == 0, ran.err
-    return folder / "s"
-
-
-@pytest.mark.parametrize("profile", ["foxglove", "ros2"])
-def test_a_session_comes_back_from_its_archive(
-    recorded: Path, tmp_path: Path, profile: str
-) -> None:
-    out = tmp_path / "out"
-    to = ("--to", "mcap", "--out", out, "--option", f"mcap.profile={profile}")
-    packed = here("finalize", recorded, *to)
-    assert packed.code == 0, packed.err
-    (path,) = out.rglob("s" if profile == "ros2" else "s.mcap")
-    ran = here("import", path, "--root", tmp_path, "--name", "again", "--format", "json")
-    assert (ran.code, ran.complaints) == (0, []), ran.err
-    with Session(recorded) as before, Session(tmp_path / "again") as after:
-        assert set(after.streams) == {"camera", "imu"}
-        for stream in ("camera", "imu"):
-            assert times(after, stream) == times(before, stream)
-        assert jpegs(after, "camera") == jpegs(before, "camera")
-        for channel in ("acc", "avel"):
-            assert np.array_equal(values(after, "imu", channel), values(before, "imu", channel))
-        turns = values(after, "imu", "rot"), values(before, "imu", "rot")
-        assert np.allclose(*turns, atol=1e-6)
-        if profile == "foxglove":
-            assert np.array_equal(*turns)
-            device = after.streams["imu"].t_dev_ns, before.streams["imu"].t_dev_ns
-            assert np.array_equal(*device)  # type: ignore[arg-type]

@@ -12,9 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from recorder.archives.base import available
 from recorder.session.journal.journal import walk_journal
 from recorder.session.reader import Session
 from recorder.session.validation import validate
+from tests.acceptance.command import here
 from tests.kills import PATIENCE_S, Recording
 
 CONFIG = """
@@ -37,7 +39,6 @@ EXPECTED = {
     "radar": 20 * SECONDS,
     "imu": 400 * SECONDS,
 }
-FURTHER = [pytest.param(seed, marks=pytest.mark.campaign) for seed in range(1, 4)]
 TIMED = {"ts", "t_mono"}  # these carry the session's own start
 
 
@@ -73,7 +74,8 @@ def undisturbed(config: Path) -> Path:
     return recording.path
 
 
-@pytest.mark.parametrize("seed", [0, *FURTHER])
+@pytest.mark.campaign(weight=6)
+@pytest.mark.parametrize("seed", range(4))
 def test_a_killed_writer_loses_nothing(config: Path, undisturbed: Path, seed: int) -> None:
     recording = begin(config, f"writer-{seed}")
 
@@ -93,7 +95,8 @@ def test_a_killed_writer_loses_nothing(config: Path, undisturbed: Path, seed: in
         assert not [e for e in session.events() if e["type"] == "lost"]
 
 
-@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.campaign), *FURTHER])
+@pytest.mark.campaign(weight=6)
+@pytest.mark.parametrize("seed", range(4))
 def test_a_killed_driver_leaves_an_interval(config: Path, undisturbed: Path, seed: int) -> None:
     recording = begin(config, f"driver-{seed}")
 
@@ -127,7 +130,9 @@ def test_a_killed_driver_leaves_an_interval(config: Path, undisturbed: Path, see
     assert payload(recording.path, recorded).keys() == payload(undisturbed, recorded).keys()
 
 
-def test_everything_dies_with_the_supervisor(config: Path) -> None:
+def test_what_dies_with_the_supervisor_is_recovered_and_packed(
+    config: Path,
+) -> None:
     recording = begin(config, "supervisor")
     recording.wait_for_samples()
     assert len(recording.children()) == 6
@@ -138,18 +143,24 @@ def test_everything_dies_with_the_supervisor(config: Path) -> None:
     with Session(recording.path) as session:  # not closed, but whole samples
         assert session.state == "recording"
         assert not session.live
+        kept = {name: len(stream) for name, stream in session.streams.items()}
         for stream in session.streams.values():
             data = stream.read(0, len(stream))
             assert all(len(values) == len(stream) for values in data.values())
     *_, (last, _, state) = walk_journal(recording.path / "_recorder" / "commits")
     assert last.kind in ("commit", "snapshot", "epoch", "stream") and state.closed is None
 
-
-def test_a_writer_cannot_take_a_session_that_another_has(config: Path, undisturbed: Path) -> None:
-    from recorder.common.clock import SystemClock
-    from recorder.common.errors import SessionError
-    from recorder.common.files import PosixDisk
-    from recorder.recording.writer.session_writer import SessionWriter
-
-    with pytest.raises(SessionError, match="is closed"):
-        SessionWriter.resume(PosixDisk(), undisturbed, SystemClock())
+    recovered = here("recover", recording.path, "--format", "json")
+    assert recovered.code == 3, recovered.err  # how much the kill cost, nobody can count
+    assert validate(recording.path, deep=True).sound
+    with Session(recording.path) as session:
+        assert session.state == "recovered"
+        assert {name: len(stream) for name, stream in session.streams.items()} == kept
+        lost = [event for event in session.events() if event["type"] == "lost"]
+        assert {e["stream"] for e in lost} >= kept.keys() and not any(e["count"] for e in lost)
+    for archive in available():
+        packed = here("finalize", recording.path, "--to", archive)
+        assert packed.code == 0, packed.err
+    for path in (recording.path, *(recording.path / "_archives").iterdir()):
+        verified = here("verify", path)
+        assert verified.code == 0, verified.out

@@ -78,14 +78,10 @@ DEEDS = {
     "the journal is removed": Deed("_recorder/commits", remove),
     "the journal is replaced": Deed("_recorder/commits", replace),
 }
-ALWAYS = ("the folder is renamed", "a channel is removed")
 
 
-def marks(name: str) -> list[pytest.MarkDecorator]:
-    return [] if name in ALWAYS else [pytest.mark.campaign]
-
-
-@pytest.mark.parametrize("what", [pytest.param(name, marks=marks(name)) for name in DEEDS])
+@pytest.mark.campaign(weight=4)
+@pytest.mark.parametrize("what", DEEDS)
 def test_what_vanishes_is_a_fault(tmp_path: Path, what: str) -> None:
     deed = DEEDS[what]
     config = tmp_path / "config.yaml"
