@@ -40,6 +40,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
         made.close()
 
 
+@pytest.mark.campaign(weight=6)
 def test_a_daemon_serves_viewers_and_records_on_when_that_ends(served: Served) -> None:
     served.start()
     served.request("start")
