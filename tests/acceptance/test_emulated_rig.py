@@ -26,12 +26,14 @@ import yaml
 
 from drivers.ouster.driver import OusterDriver
 from drivers.ouster.emulator import OusterEmulator
+from recorder.archives.base import available
 from recorder.config.options import check_options
 from recorder.config.settings import SensorEntry
 from recorder.session.accounts import read_accounts, sum_incomplete
 from recorder.session.reader import Session
 from recorder.session.verdict import verdict
 from tests.acceptance.command import PROJECT, RECORDER, Ran, recorder
+from tests.campaigns import Campaign
 from tests.support.devices import stepped
 from tests.support.events import events
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -380,3 +382,55 @@ def last(session: Path, stream: str) -> int:
     if not path.exists() or path.stat().st_size < 8:
         return 0
     return int(np.fromfile(path, "<u8", path.stat().st_size // 8)[-1])
+
+
+EIGHT = """\
+version: 1
+session: {root: ROOT}
+sensors:
+  camera: {driver: camera, source: "sim:", width: 320, height: 240, fps: 10}
+  front: {driver: camera, source: "sim:", codec: copy, width: 320, height: 240, fps: 10}
+  lidar: {driver: ouster, source: "sim:", beams: 32, mode: 512x10}
+  radar: {driver: mmwave, source: "sim:", radar: {frame_length: 16, adc_samples: 64}}
+  imu: {driver: xsens, source: "sim:", rate: 100}
+  gnss: {driver: gnss, source: "sim:", rate: 5}
+  bus: {driver: can, source: "sim:"}
+  packets: {driver: udp, source: "sim:", rate: 200}
+storage: {min_free_gb: 0.01}
+"""
+EIGHT_RATES_HZ = {
+    "camera": 10, "front": 10, "lidar": 10, "lidar_imu": 100, "radar": 20, "imu": 100, "gnss": 5,
+    "bus": 310, "packets": 200,
+}  # fmt: skip
+
+
+@pytest.mark.campaign(weight=60)
+def test_eight_sensors_lose_nothing_and_are_packed(tmp_path: Path, campaign: Campaign) -> None:
+    seconds = campaign.part_of(60)
+    config = tmp_path / "rig.yaml"
+    config.write_text(EIGHT.replace("ROOT", str(tmp_path / "sessions")))
+    with emulated(tmp_path, config) as rig:
+        ran = recorder("run", rig.config, "--name", "minute", "--duration", seconds)
+    assert all(not faults for faults in rig.injected.values())
+    slow = "too slow" in rig.said  # then a stream is below its rate, and an interval says so
+    assert ran.code == 0 or (slow and ran.code == 3), ran.err
+    path = tmp_path / "sessions/minute"
+    recorded = Recorded(path, ran, rig.injected)
+    assert recorded.lost() == {}
+    assert recorded.events("device") == []
+    with Session(path) as session:
+        assert session.streams.keys() == EIGHT_RATES_HZ.keys()
+        for name, rate_hz in EIGHT_RATES_HZ.items():
+            t_ns = session.stream(name).t_ns
+            assert t_ns is not None
+            # A busy machine opens a device late; from then on it has its rate until the end.
+            lasted_s = int(t_ns[-1] - t_ns[0]) / 1e9
+            assert slow or len(t_ns) > 0.98 * rate_hz * lasted_s, name
+            assert lasted_s > seconds / 2, name
+    packed = recorder("finalize", path, "--to", ",".join(available()), "--format", "json")
+    assert packed.code == 0, packed.err
+    made = json.loads(packed.out)["archives"]
+    assert {one["archive"] for one in made} == {"ncore", "edgefirst", "l5kit", "vrs", "mcap"}
+    assert recorder("validate", path, "--deep").code == 0
+    checked = recorder("validate", path / "_archives")
+    assert checked.code == 0, checked.out

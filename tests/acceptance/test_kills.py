@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from recorder.archives.base import available
@@ -93,41 +92,6 @@ def test_a_killed_writer_loses_nothing(config: Path, undisturbed: Path, seed: in
         restarts = [e for e in session.events() if e["type"] == "writer"]
         assert sum(e.get("merged", 1) for e in restarts) >= 1
         assert not [e for e in session.events() if e["type"] == "lost"]
-
-
-@pytest.mark.campaign(weight=6)
-@pytest.mark.parametrize("seed", range(4))
-def test_a_killed_driver_leaves_an_interval(config: Path, undisturbed: Path, seed: int) -> None:
-    recording = begin(config, f"driver-{seed}")
-
-    kills = recording.kill_at_random(seed + 100, lambda line: "drivers." in line, 3)
-
-    code, stderr = recording.finish()
-    assert kills >= 2
-    assert code == 3, stderr
-    assert validate(recording.path, deep=True).sound
-    with Session(recording.path) as session:
-        # A sensor that was killed before its first sample may have had no time for another.
-        recorded = [name for name, stream in session.streams.items() if len(stream)]
-        lost = [e for e in session.events() if e["type"] == "lost"]
-        assert lost
-        assert {e["cause"] for e in lost} == {"driver"}
-        assert all(e["count"] is None and e["estimate"] >= 0 for e in lost)
-        for name, stream in session.streams.items():
-            assert stream.epochs is not None
-            assert stream.spec is not None
-            assert stream.t_ns is not None
-            assert session.start_ns is not None
-            missing = EXPECTED[name] - len(stream)
-            gaps = [e for e in lost if e["stream"] == name]
-            assert bool(gaps) == (len(stream.epochs) > 1)
-            # What is there lies where it belongs on the sim's own time base.
-            period_ns = 1e9 / (stream.spec.rate_hz or 1)
-            at = np.rint((stream.t_ns - session.start_ns) / period_ns).astype(int)
-            assert len(set(at.tolist())) == len(stream)
-            assert abs(sum(e["estimate"] for e in gaps) - missing) <= 2 * len(gaps)
-    assert "imu" in recorded
-    assert payload(recording.path, recorded).keys() == payload(undisturbed, recorded).keys()
 
 
 def test_what_dies_with_the_supervisor_is_recovered_and_packed(

@@ -7,47 +7,42 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.command import (
-    assert_nothing_lost,
-    assert_sound,
-    interrupted,
-    write_config,
-)
+from tests.acceptance.command import Ran, assert_nothing_lost, assert_sound, here
+from tests.kills import Recording
+
+CONFIG = """
+version: 1
+session: {root: sessions}
+storage: {min_free_gb: 0}
+sensors:
+  imu: {driver: xsens, source: "sim:", rate: 100}
+  second: {driver: xsens, source: "sim:", rate: 100}
+"""
 
 
 @pytest.mark.parametrize(
-    ("number", "whole_group"),
+    ("number", "everywhere"),
     [
-        (signal.SIGINT, True),
-        pytest.param(signal.SIGINT, False, marks=pytest.mark.campaign),
-        pytest.param(signal.SIGTERM, False, marks=pytest.mark.campaign),
+        pytest.param(signal.SIGINT, True, id="ctrl-c"),
+        pytest.param(signal.SIGINT, False, id="sigint", marks=pytest.mark.campaign),
+        pytest.param(signal.SIGTERM, False, id="sigterm", marks=pytest.mark.campaign),
     ],
-    ids=["ctrl-c", "sigint", "sigterm"],
 )
 def test_a_signal_ends_a_session_cleanly(
-    tmp_path: Path, number: signal.Signals, whole_group: bool
+    tmp_path: Path, number: signal.Signals, everywhere: bool
 ) -> None:
-    config = write_config(
-        tmp_path / "c.yaml",
-        """
-        second: {driver: xsens, source: "sim:", rate: 100}
-        imu: {driver: xsens, source: "sim:", rate: 100}
-        """,
-    )
-
-    def running(session: Path) -> bool:
-        files = [session / "imu/acc", session / "second/acc"]
-        return all(file.exists() and file.stat().st_size for file in files)
-
-    ran = interrupted(
-        *(config, "--root", tmp_path / "root", "--name", "s", "--format", "json"),
-        when=running,
-        number=number,
-        whole_group=whole_group,
-    )
-    assert (ran.code, ran.complaints) == (0, [])
-    streams = ran.result["streams"]
-    assert {s["ended"] for s in streams.values()} == {"stopped"}
-    assert all(s["samples"] >= 2 for s in streams.values())
-    assert_nothing_lost(tmp_path / "root/s")
-    assert_sound(tmp_path / "root/s")
+    config = tmp_path / "c.yaml"
+    config.write_text(CONFIG)
+    recording = Recording(config, "s", 3600.0, "second")
+    try:
+        recording.wait_for_samples()
+        # A terminal sends it to all processes.
+        for process in (*(recording.children() if everywhere else ()), recording.process):
+            process.send_signal(number)
+        code, stderr = recording.finish()
+    finally:
+        recording.process.kill()
+    assert (code, Ran(code, "", stderr.splitlines()).complaints) == (0, [])
+    assert f"ended     by a signal: {number.name}" in here("info", recording.path).out
+    assert_nothing_lost(recording.path)
+    assert_sound(recording.path)

@@ -9,7 +9,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from recorder.recording.foreground import Foreground
@@ -278,14 +277,6 @@ def test_devices_whose_stamps_step_or_jump_lose_one_sample(bench: Bench) -> None
         assert ran.result["streams"][name]["lost"] == ({"time": 1} if missing else {})
         assert bool(bench.events("time", stream=name)) == (name != "ahead")
     assert_sound(bench.session)
-
-
-@pytest.mark.campaign(weight=3)
-def test_nothing_else_is_wrong_with_a_good_mood(bench: Bench) -> None:
-    ran = bench.run(moody("good", "good"), moody("live", "good", "live:"), IMU, duration_s=2)
-    assert (ran.code, ran.result["faults"]) == (0, []), ran.err
-    assert ran.result["streams"]["good"]["samples"] == 200
-    np.testing.assert_array_equal(column(bench.session, "good", "value")[:, 0], np.arange(200))
 
 
 @pytest.mark.campaign(weight=8)

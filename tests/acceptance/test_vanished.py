@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.kills import Recording
+from tests.support.waiting import wait_until
 
 CONFIG = """
 version: 1
@@ -94,9 +94,7 @@ def test_what_vanishes_is_a_fault(tmp_path: Path, what: str) -> None:
         recording.wait_for_samples()
         fd = os.open(journal_path, os.O_RDONLY)
         try:
-            while not path.exists() or commits(fd) < BEFORE:
-                assert recording.process.poll() is None
-                time.sleep(0.02)
+            wait_until("commits", lambda: path.exists() and commits(fd) >= BEFORE)
             deed.do(path, attic)
             before = commits(fd)  # of the file that the writer has open, wherever it is by now
             code, stderr = recording.finish()

@@ -100,6 +100,7 @@ def test_a_split_loses_and_doubles_nothing_and_the_end_is_clean(served: Served) 
         assert [event["text"] for event in session.events() if event["type"] == "mark"]
 
 
+@pytest.mark.campaign(weight=12)
 @pytest.mark.parametrize("served", ["60"], indirect=True)
 def test_whatever_is_killed_the_recording_goes_on(served: Served) -> None:
     served.start()

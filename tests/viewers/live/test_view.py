@@ -18,13 +18,11 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from recorder.perception.labels import cuboid_files
-from recorder.session.playback import Chunk, play
 from recorder.session.reader import Session
 from recorder.viewers.live.binary_frames import unpack
 from tests.acceptance.command import DEADLINE_S, RECORDER, here
 from tests.recording.writer.test_commit import Recording
-from tests.viewers.live.foxglove.client import Client, Received, decode_schema, stamp_ns
+from tests.viewers.live.foxglove.client import Client
 from tests.viewers.live.staging import BROWSER
 
 CONFIG = """
@@ -158,21 +156,6 @@ def test_seek_and_step_show_the_stored_samples(recorded: Path, viewer: dict[str,
         assert int(now["t_ns"]) in imu_stamps and now["playing"] is False
 
 
-def test_it_plays_to_the_end(recorded: Path, viewer: dict[str, Any]) -> None:
-    with Session(recorded) as session:
-        last = int(session.streams["camera"].t_ns[-1])
-    with page(viewer["url"]) as browser:
-        assert browser.note("playback")["speed"] == 16
-        browser.send(op="watch", id=1, stream="camera", view="picture", max_hz=30)
-        browser.send(op="speed", value="max")
-        browser.note("playback", speed="max")
-        browser.send(op="play")
-        browser.sample("camera", last)
-        browser.send(op="pause")
-        ended = browser.note("playback", playing=False)
-        assert ended["t_ns"] == ended["end_ns"]
-
-
 def test_what_the_page_is_told_of_the_session(recorded: Path, viewer: dict[str, Any]) -> None:
     with page(viewer["url"]) as browser:
         timeline = browser.note("timeline")
@@ -279,58 +262,6 @@ def test_what_cannot_be_viewed(recorded: Path, tmp_path: Path) -> None:
 
 def address(url: str) -> str:
     return url.replace("http", "ws", 1) + "foxglove"
-
-
-async def answer_to(client: Client, request: str) -> dict[str, Any]:
-    """The playback's state in answer to a request."""
-    while (state := await client.op("playbackState"))["request"] != request:
-        pass
-    return state
-
-
-async def message_at(client: Client, subscription: int, t_ns: int) -> Received:
-    """The next message of a subscription with this log time."""
-    while (message := await client.data(subscription)).t_ns != t_ns:
-        pass
-    return message
-
-
-@pytest.mark.campaign(weight=4)
-async def test_a_seek_shows_the_stored_samples(recorded: Path) -> None:
-    (labels,) = cuboid_files(recorded)
-    sets = [t_ns for t_ns, _ in labels.by_time()]
-    session = Session(recorded)
-    pictures = [item for item in play(session, ["camera"]) if isinstance(item, Chunk)]
-    times = session.stream("camera").times()
-
-    with viewing(recorded, "--no-browser") as result:
-        client = await Client.open(address(result["url"]), "foxglove.sdk.v1")
-        info = await client.op("serverInfo")
-        assert "playbackControl" in info["capabilities"]
-        assert info["name"] == "drive"
-        await client.greeted("/camera/image", "/imu", "/labels/truth", "/log", "/tf")
-        for number, topic in enumerate(("/camera/image", "/labels/truth", "/tf")):
-            await client.subscribe(topic, number)
-        for index in (40, 7):
-            there = int(times[index])
-            await client.control(play=False, seek_ns=there, request=f"go {index}")
-            state = await answer_to(client, f"go {index}")
-            assert (state["status"], state["t_ns"], state["seeked"]) == (1, there, True)
-            picture = await message_at(client, 0, there)
-            image = decode_schema(client.channels["/camera/image"], picture.payload)
-            assert stamp_ns(image.timestamp) == there
-            (chunk,) = [item for item in pictures if there in item.t_ns]
-            stored = chunk.data["video.avi"][int(np.searchsorted(chunk.t_ns, there))]
-            assert image.data == bytes(stored)
-            newest = max(t_ns for t_ns in sets if t_ns <= there)
-            await message_at(client, 1, newest)
-        await client.subscribe("/imu", 3)
-        await client.control(play=True, speed=16.0, request="on")
-        stamps = [(await client.data(3)).t_ns for _ in range(50)]
-        assert set(stamps) <= {int(t_ns) for t_ns in session.stream("imu").times()}
-        await client.until(lambda m: isinstance(m, dict) and m.get("status") == 3)  # ended
-        await client.close()
-    session.close()
 
 
 async def test_a_desktop_app_connects_where_its_origin_is_permitted(recorded: Path) -> None:
