@@ -79,12 +79,15 @@ def test_the_channels_are_those_of_the_layout(demo: Recorded) -> None:
         for stream in COUNTS
     }
     for stream, channels in shapes.items():
+        for entry in meta(session, stream).values():
+            assert set(entry) == {"format", "type", "shape", "desc"}, stream
         assert channels["ts"] == ("raw", "f8", []), stream
         assert channels["seq"] == channels["t_mono"] == ("raw", "u8", []), stream
     assert shapes["camera"]["video.avi"] == ("mjpg", "u1", [720, 1280, 3])
     assert shapes["radar"]["iq"] == ("raw", "i2", [64, 3, 4, 512])
     assert shapes["radar"]["valid"] == ("raw", "u1", [])
-    assert shapes["lidar"]["rng"] == ("lzmaf", "u2", [128, 1024])
+    for name, dtype in {"rng": "u2", "rng_far": "u4", "rfl": "u1", "nir": "u2"}.items():
+        assert shapes["lidar"][name] == ("lzmaf", dtype, [128, 1024])
     assert shapes["imu"]["rot"] == ("raw", "f4", [3])
     assert (session / "radar/radar.json").is_file() and (session / "lidar/lidar.json").is_file()
     assert (column(session, "radar", "valid") == 1).all()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -24,19 +23,14 @@ import numpy as np
 import pytest
 import yaml
 
-from drivers.ouster.driver import OusterDriver
-from drivers.ouster.emulator import OusterEmulator
 from recorder.archives.base import available
-from recorder.config.options import check_options
-from recorder.config.settings import SensorEntry
 from recorder.session.accounts import read_accounts, sum_incomplete
 from recorder.session.reader import Session
 from recorder.session.verdict import verdict
-from tests.acceptance.command import PROJECT, RECORDER, Ran, recorder
+from tests.acceptance.command import PROJECT, Ran, recorder
 from tests.campaigns import Campaign
-from tests.support.devices import stepped
 from tests.support.events import events
-from tests.support.waiting import PATIENCE_S, wait_until
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.campaign(weight=20)
 
@@ -313,75 +307,6 @@ def check_absences(recorded: Recorded) -> None:
             steps = np.diff(session.stream(stream).t_ns) / 1e9
             assert len(steps) > 8 * rate_hz, stream
             assert sorted(steps)[-2] > 1.4, stream
-
-
-def test_a_capture_gives_the_same_through_the_device(shared_data: Path, tmp_path: Path) -> None:
-    """The session is open before the sensor has started, so that the capture is in it."""
-    capture = shared_data / "ouster" / "OS-1-128_v2.3.0_1024x10_lb_n3.pcap"
-    metadata = shared_data / "ouster" / "OS-1-128_v2.3.0_1024x10.json"
-    played = {"driver": "ouster", "source": f"pcap:{capture}", "metadata": str(metadata)}
-    checked = check_options(OusterDriver.options, {"metadata": str(metadata)})
-    emulator = OusterEmulator(SensorEntry("lidar", "ouster", "pcap", str(capture), checked))
-    source = emulator.start()
-    # Once it has played it is silent, but not gone: it would play again.
-    device = {"driver": "ouster", "source": source.source, "timeout_s": 120, **source.options}
-    folder = tmp_path / "sessions"
-    configs = {}
-    for name, entry in (("played", played), ("device", device)):
-        sensors = {"lidar": entry, "imu": {"driver": "xsens", "source": "sim:"}}
-        values = {"version": 1, "storage": {"min_free_gb": 0.01}, "sensors": sensors}
-        configs[name] = tmp_path / f"{name}.yaml"
-        configs[name].write_text(yaml.safe_dump(values))
-    done = recorder(
-        "run", configs["played"], "--root", folder, "--name", "played", "--duration", "2"
-    )
-    assert done.code == 0, done.err
-    with Session(folder / "played") as expected:
-        ends = {
-            n: expected.stream(n).sample(-1, ["t_dev"])["t_dev"] for n in ("lidar", "lidar_imu")
-        }
-    command = [str(RECORDER), "run", str(configs["device"]), "--root", str(folder)]
-    process = subprocess.Popen(
-        [*command, "--name", "device", "--duration", "300"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-    try:
-        wait_until("the recording", lambda: (folder / "device" / "imu" / "ts").exists())
-        with stepped(emulator):
-            wait_until("the recording", lambda: emulator.finished)
-            wait_until(
-                "the recording",
-                lambda: all(last(folder / "device", s) == t for s, t in ends.items()),
-            )
-    finally:
-        process.send_signal(signal.SIGINT)
-        said = process.communicate(timeout=PATIENCE_S)[1]
-        emulator.stop()
-    with Session(folder / "played") as expected, Session(folder / "device") as given:
-        for stream, channels in (
-            ("lidar", ["rng", "rng_far", "rfl", "nir", "t_col", "t_dev"]),
-            ("lidar_imu", ["acc", "avel", "t_dev"]),
-        ):
-            ours, theirs = given.stream(stream), expected.stream(stream)
-            # What came before the stream was declared in the open session is not in it.
-            begin = len(theirs) - len(ours)
-            assert 0 <= begin <= len(theirs) // 3, said
-            for k in range(len(ours)):
-                mine, other = ours.sample(k, channels), theirs.sample(begin + k, channels)
-                for channel in channels:
-                    np.testing.assert_array_equal(mine[channel], other[channel])
-    as_recorded = Recorded(folder / "device", done, {}), Recorded(folder / "played", done, {})
-    losses = [{s: sum(c.values()) for s, c in r.lost().items()} for r in as_recorded]
-    assert losses[0] == losses[1]
-
-
-def last(session: Path, stream: str) -> int:
-    """Device time of the last sample of a stream that is being recorded."""
-    path = session / stream / "t_dev"
-    if not path.exists() or path.stat().st_size < 8:
-        return 0
-    return int(np.fromfile(path, "<u8", path.stat().st_size // 8)[-1])
 
 
 EIGHT = """\

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import socket
 import subprocess
@@ -16,8 +15,6 @@ from typing import Any
 
 import pytest
 
-from recorder.bus.control.client import Client
-from recorder.bus.control.server import ControlServer
 from recorder.common.errors import StorageError, UsageError
 from recorder.common.files import PosixDisk
 from recorder.recording import preflight
@@ -370,35 +367,6 @@ def test_a_crash_before_a_recordings_first_word_is_followed_by_its_next_part(
         rig.run(10)
         assert rig.ask("status")["state"] == "recording"
         assert rig.sessions == ["tour", "tour_p002"]
-
-
-def test_noise_on_the_socket_harms_nobody(tmp_path: Path) -> None:
-    """A thousand connections that send what they like, some of it in pieces, and go."""
-    noise = random.Random(9)
-    words = [b'{"op":"status"}\n', b'{"op":', b"\n", b"\x00\xff", b"[" * 70_000, b'{"op":"stop"}']
-    server = ControlServer(
-        tmp_path / "c.sock", lambda call: call.answer({"ok": True, "state": "idle"}), lambda: "idle"
-    )
-    server.start()
-    left = []
-    try:
-        for _ in range(1000):
-            made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            left.append(made)
-            made.connect(str(server.path))
-            try:
-                for _ in range(noise.randrange(4)):
-                    made.sendall(noise.choice(words) + noise.randbytes(noise.randrange(3)))
-            except (BrokenPipeError, ConnectionResetError):
-                pass
-            if noise.random() < 0.9:
-                left.pop().close()
-        with Client(server.path) as client:
-            assert client.request("status").ok
-    finally:
-        server.close()
-        for made in left:
-            made.close()
 
 
 def test_clients_of_the_metrics_take_a_bounded_number_of_threads() -> None:
