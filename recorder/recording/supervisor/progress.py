@@ -327,9 +327,9 @@ class Progress:
         for name, (samples, nbytes) in sensor.given.items():
             self.rates.count(sensor.given_ns, name, samples)
             self.volumes.count(sensor.given_ns, name, nbytes)
-            if self.volumes.rate(name):  # a silent stream keeps its forecast for the next session
-                declared = sensor.specs[name].bytes_per_second
-                self.forecast.count(sensor.given_ns, name, nbytes, declared)
+            spec = sensor.specs.get(name)  # None until the writer has armed the driver
+            if spec and self.volumes.rate(name):  # a silent stream keeps its forecast
+                self.forecast.count(sensor.given_ns, name, nbytes, spec.bytes_per_second)
 
     def _on_commits(self, uncommitted_s: float) -> None:
         stalled = uncommitted_s > STALLED_S
