@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.acceptance.command import PROJECT, Ran, here, recorder
+from tests.acceptance.command import PROJECT, Ran, here
 
 Recorded = tuple[Path, Ran]
 
@@ -29,9 +29,8 @@ def recordings(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> R
     folder = tmp_path_factory.mktemp("recordings")
     config = folder / "recordings.yaml"
     config.write_text(yaml.safe_dump(recordings_config(shared_data, pace="max")))
-    ran = recorder(
-        "run", config, "--root", folder / "sessions", "--name", "real", "--format", "json"
-    )
+    where = ("--root", folder / "sessions", "--name", "real", "--format", "json")
+    ran = here("run", config, *where)
     return folder / "sessions/real", ran
 
 
@@ -58,7 +57,6 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """A second of configs/demo.yaml, the simulated sensors in real time."""
     root = tmp_path_factory.mktemp("demo")
     config = PROJECT / "configs/demo.yaml"
-    ran = recorder(
-        "run", config, "--duration", 1, "--root", root, "--name", "demo", "--format", "json"
-    )
+    where = ("--duration", 1, "--root", root, "--name", "demo", "--format", "json")
+    ran = here("run", config, *where, labels=True)
     return root / "demo", ran

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from mcap.writer import CompressionType
 
 from recorder.session.reader import Session
@@ -155,6 +156,7 @@ def test_what_cannot_be_imported_is_one_error(tmp_path: Path) -> None:
     assert "/points: no driver plays 'a/msg/Cloud'" in reasons and "/c: " in reasons
 
 
+@pytest.mark.campaign(weight=3)
 def test_raw_pictures_are_imported_where_the_compressed_ones_cannot_be_read(
     tmp_path: Path,
 ) -> None:
@@ -178,6 +180,7 @@ def test_raw_pictures_are_imported_where_the_compressed_ones_cannot_be_read(
         assert times(opened, "c") == [START_NS + at * FRAME_NS for at in range(3)]
 
 
+@pytest.mark.campaign(weight=3)
 def test_late_messages_pauses_and_messages_without_a_time(tmp_path: Path) -> None:
     """As recorders of others write them: overlapping files, snapshots, simulated time at 0."""
     hour_ns, ms = 3600 * SECOND, 1_000_000

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from recorder.recording import foreground
 from recorder.recording.foreground import Foreground
 from recorder.recording.supervisor import supervisor
 from tests.acceptance.command import Ran, assert_sound, column, here, relative_ns, write_config
@@ -172,7 +173,10 @@ def test_drivers_that_fail_in_open_stop_nobody_else(
     assert_sound(bench.session)
 
 
-def test_what_drivers_refuse_is_one_error_and_the_other_devices_are_closed(bench: Bench) -> None:
+def test_what_drivers_refuse_is_one_error_and_the_other_devices_are_closed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foreground, "_FAULTS_S", foreground._ARM_S)  # all of them are waited for
     bad = moody("one", "is no source"), moody("two", "has a bad option", samples=5)
     ran = bench.run(*bad, moody("slow", "closes slowly", "live:"), duration_s=1)
     file = bench.folder / "c.yaml"

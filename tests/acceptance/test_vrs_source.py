@@ -11,7 +11,7 @@ from recorder.formats.vrs import RecordType, VrsReader
 from recorder.session.reader import Session
 from tests.acceptance.command import assert_nothing_lost, assert_sound, here, write_config
 
-CAMERAS = {"rgb": "214-1", "eyes": "211-1"}
+CAMERAS = {"eyes": "211-1"}
 IMUS = {"imu": "1202-1"}
 
 
