@@ -435,8 +435,8 @@ def test_streams_of_an_archive_in_mcap_are_imported(
         for name in names:
             given, kept = (column(path, stream, name) for path in (tmp_path / "in", drive.session))
             assert np.array_equal(given, kept), (stream, name)
-    turns = (column(path, "imu", "rot") for path in (tmp_path / "in", drive.session))
-    assert np.allclose(*turns, atol=1e-6)
+    turned = column(tmp_path / "in", "imu", "rot")
+    assert np.allclose(turned, column(drive.session, "imu", "rot"), atol=1e-6)
     with Session(drive.session) as before, Session(tmp_path / "in") as after:
         for stream in ("camera", "imu"):
             assert np.array_equal(after.streams[stream].t_ns, before.streams[stream].t_ns)
