@@ -414,9 +414,10 @@ def test_streams_of_an_archive_in_mcap_are_imported(
     """Classic frames and those of CAN FD are sensors of their own; only `flags` is not kept."""
     path = bag if profile == "ros2" else drive.archive("mcap", "*.mcap")
     topics = {"bus": "/bus/frames", "fd": "/bus/frames_fd", "imu": "/imu/data"}
-    topics["camera"] = "/camera/image/compressed"
     if profile == "foxglove":
-        topics |= {"imu": "/imu", "gnss": "/gnss", "camera": "/camera/image"}
+        topics |= {"imu": "/imu", "gnss": "/gnss"}
+    else:
+        topics["camera"] = "/camera/image/compressed"
     chosen = ",".join(f"{name}={topic}" for name, topic in topics.items())
     ran = here("import", path, "--root", tmp_path, "--name", "in", "--topics", chosen)
     assert (ran.code, ran.complaints) == (0, []), ran.err
@@ -438,13 +439,14 @@ def test_streams_of_an_archive_in_mcap_are_imported(
     turned = column(tmp_path / "in", "imu", "rot")
     assert np.allclose(turned, column(drive.session, "imu", "rot"), atol=1e-6)
     with Session(drive.session) as before, Session(tmp_path / "in") as after:
-        for stream in ("camera", "imu"):
+        for stream in topics.keys() & before.streams.keys() - {"bus"}:
             assert np.array_equal(after.streams[stream].t_ns, before.streams[stream].t_ns)
-        made, recorded = (
-            [bytes(channel.encoded(k)) for k in range(20)]
-            for channel in (s.streams["camera"].channels["video.avi"] for s in (after, before))
-        )
-    assert made == recorded
+        if profile == "ros2":
+            made, recorded = (
+                [bytes(channel.encoded(k)) for k in range(20)]
+                for channel in (s.streams["camera"].channels["video.avi"] for s in (after, before))
+            )
+            assert made == recorded
 
 
 def test_rosbags_reads_the_archive_in_the_profile_of_ros(drive: Drive, bag: Path) -> None:
