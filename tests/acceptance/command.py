@@ -10,11 +10,9 @@ import lzma
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -103,49 +101,6 @@ def here(*args: object, labels: bool = False) -> Ran:
         stack.enter_context(mock.patch.object(run, "Completion", complete))
         code = main([str(arg) for arg in args])
     return Ran(code, out.getvalue(), err.getvalue().splitlines())
-
-
-def interrupted(
-    *args: object,
-    when: Callable[[Path], bool],
-    number: signal.Signals,
-    whole_group: bool,
-) -> Ran:
-    """Run ``recorder run ARGS`` and send it a signal as soon as `when(session)` holds.
-
-    Args:
-        args: arguments after ``run``.
-        when: asked again and again once the session's folder is known.
-        number: the signal.
-        whole_group: to all its processes, as a terminal sends SIGINT, or to the command alone.
-    """
-    with subprocess.Popen(
-        [str(RECORDER), "run", *map(str, args)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        guard = threading.Timer(DEADLINE_S, os.killpg, (process.pid, signal.SIGKILL))
-        guard.start()
-        try:
-            assert process.stdout is not None and process.stderr is not None
-            first = process.stderr.readline()
-            while first.startswith("waiting for "):  # a busy machine opens its sensors slowly
-                first = process.stderr.readline()
-            assert first.startswith("recording "), first + process.stderr.read()
-            session = Path(first.removeprefix("recording ").partition(";")[0])
-            pause = threading.Event()
-            while not when(session):
-                assert process.poll() is None, process.stderr.read()
-                pause.wait(0.02)
-            (os.killpg if whole_group else os.kill)(process.pid, number)
-            out, err = process.communicate()
-        finally:
-            guard.cancel()
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-    return Ran(process.returncode, out, [first.rstrip("\n"), *err.splitlines()])
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.acceptance.command import PROJECT, Ran, here, recorder, write_config
+from tests.acceptance.command import PROJECT, Ran, here
 
 Recorded = tuple[Path, Ran]
 
@@ -29,20 +29,20 @@ def recordings(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> R
     folder = tmp_path_factory.mktemp("recordings")
     config = folder / "recordings.yaml"
     config.write_text(yaml.safe_dump(recordings_config(shared_data, pace="max")))
-    ran = recorder(
-        "run", config, "--root", folder / "sessions", "--name", "real", "--format", "json"
-    )
+    where = ("--root", folder / "sessions", "--name", "real", "--format", "json")
+    ran = here("run", config, *where)
     return folder / "sessions/real", ran
 
 
 @pytest.fixture(scope="session")
 def replayed(recordings: Recorded, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """The session of `recordings`, every sensor of it played into another session."""
+    """The session of `recordings`, a sensor of each kind of it played into another session."""
     folder = tmp_path_factory.mktemp("replayed")
     original = yaml.safe_load((recordings[0] / "config.yaml").read_text())
     sensors = {
         name: {"driver": entry["driver"], "source": f"session:{recordings[0]}", "pace": "max"}
         for name, entry in original["sensors"].items()
+        if name in ("camera", "lidar_dual", "imu_g710_1")
     }
     config = folder / "replay.yaml"
     config.write_text(
@@ -57,17 +57,6 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """A second of configs/demo.yaml, the simulated sensors in real time."""
     root = tmp_path_factory.mktemp("demo")
     config = PROJECT / "configs/demo.yaml"
-    ran = recorder(
-        "run", config, "--duration", 1, "--root", root, "--name", "demo", "--format", "json"
-    )
+    where = ("--duration", 1, "--root", root, "--name", "demo", "--format", "json")
+    ran = here("run", config, *where, labels=True)
     return root / "demo", ran
-
-
-@pytest.fixture(scope="session")
-def old_session(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small finished session; tests copy it to where it may come to harm."""
-    root = tmp_path_factory.mktemp("old")
-    config = write_config(root / "old.yaml", 'imu: {driver: xsens, source: "sim:", pace: max}')
-    ran = here("run", config, "--root", root, "--name", "old", "--duration", 1)
-    assert ran.code == 0, ran.err
-    return root / "old"

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from recorder.cli.demo import CONFIG, _find_packable
 from recorder.recording.supervisor.driver_registry import load
 from recorder.session.outputs import read_summary
 from tests.acceptance.command import DEADLINE_S, RECORDER, assert_nothing_lost
+from tests.support.waiting import wait_until
 
 STEPS = ["run", "validate", "finalize", "report", "info", "list"]
 
@@ -32,7 +33,7 @@ def test_it_records_until_ctrl_c_and_then_packs_and_reports(tmp_path: Path) -> N
         start_new_session=True,
     ) as process:
         for sensor in ("camera", "lidar"):  # each archive needs one of them at least
-            ts = _when_recorded(tmp_path, f"*/{sensor}/ts", process)
+            ts = wait_until(f"the {sensor}", partial(_find_recorded, tmp_path, sensor, process))
         os.killpg(process.pid, signal.SIGINT)
         out, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, out
@@ -75,13 +76,8 @@ def test_it_ends_with_the_first_step_that_fails(
     assert "taken" in err
 
 
-def _when_recorded(folder: Path, pattern: str, process: subprocess.Popen[str]) -> Path:
-    """The file of that pattern below ``demo`` as soon as it holds something."""
-    until = time.monotonic() + DEADLINE_S
-    while time.monotonic() < until and process.poll() is None:
-        for path in (folder / "demo").glob(pattern):
-            if path.stat().st_size:
-                return path
-        time.sleep(0.05)
-    process.kill()
-    pytest.fail(f"no {pattern}: {process.communicate()[0]}")
+def _find_recorded(folder: Path, sensor: str, process: subprocess.Popen[str]) -> Path | None:
+    """The sensor's times below ``demo``, where there are some."""
+    assert process.poll() is None, process.communicate()[0]
+    found = (folder / "demo").glob(f"*/{sensor}/ts")
+    return next((path for path in found if path.stat().st_size), None)

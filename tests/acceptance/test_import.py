@@ -16,7 +16,6 @@ from tests.acceptance.command import (
     assert_sound,
     header,
     here,
-    write_config,
 )
 from tests.drivers.ouster.rig import T0_NS, capture, flat, imu_packet, make_info, ouster_messages
 from tests.formats.bags.kit import (
@@ -157,6 +156,7 @@ def test_what_cannot_be_imported_is_one_error(tmp_path: Path) -> None:
     assert "/points: no driver plays 'a/msg/Cloud'" in reasons and "/c: " in reasons
 
 
+@pytest.mark.campaign(weight=3)
 def test_raw_pictures_are_imported_where_the_compressed_ones_cannot_be_read(
     tmp_path: Path,
 ) -> None:
@@ -180,6 +180,7 @@ def test_raw_pictures_are_imported_where_the_compressed_ones_cannot_be_read(
         assert times(opened, "c") == [START_NS + at * FRAME_NS for at in range(3)]
 
 
+@pytest.mark.campaign(weight=3)
 def test_late_messages_pauses_and_messages_without_a_time(tmp_path: Path) -> None:
     """As recorders of others write them: overlapping files, snapshots, simulated time at 0."""
     hour_ns, ms = 3600 * SECOND, 1_000_000
@@ -244,43 +245,3 @@ def test_a_clock_that_was_set_back_is_reported_once(tmp_path: Path) -> None:
         moved = [event for event in of_time if event["cause"] == "moved"]
         assert [(e["stream"], e["count"]) for e in moved] == [("imu", 1)]
     assert_sound(tmp_path / "s")
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A session of simulated sensors."""
-    folder = tmp_path_factory.mktemp("recorded")
-    sensors = (
-        'camera: {driver: camera, source: "sim:", width: 64, height: 48, fps: 20, pace: max}\n'
-        'imu: {driver: xsens, source: "sim:", rate: 100, outputs: [euler_angles], pace: max}\n'
-    )
-    config = write_config(folder / "config.yaml", sensors)
-    ran = here("run", config, "--root", folder, "--name", "s", "--duration", 1)
-    assert ran.code == 0, ran.err
-    return folder / "s"
-
-
-@pytest.mark.parametrize("profile", ["foxglove", "ros2"])
-def test_a_session_comes_back_from_its_archive(
-    recorded: Path, tmp_path: Path, profile: str
-) -> None:
-    out = tmp_path / "out"
-    to = ("--to", "mcap", "--out", out, "--option", f"mcap.profile={profile}")
-    packed = here("finalize", recorded, *to)
-    assert packed.code == 0, packed.err
-    (path,) = out.rglob("s" if profile == "ros2" else "s.mcap")
-    ran = here("import", path, "--root", tmp_path, "--name", "again", "--format", "json")
-    assert (ran.code, ran.complaints) == (0, []), ran.err
-    with Session(recorded) as before, Session(tmp_path / "again") as after:
-        assert set(after.streams) == {"camera", "imu"}
-        for stream in ("camera", "imu"):
-            assert times(after, stream) == times(before, stream)
-        assert jpegs(after, "camera") == jpegs(before, "camera")
-        for channel in ("acc", "avel"):
-            assert np.array_equal(values(after, "imu", channel), values(before, "imu", channel))
-        turns = values(after, "imu", "rot"), values(before, "imu", "rot")
-        assert np.allclose(*turns, atol=1e-6)
-        if profile == "foxglove":
-            assert np.array_equal(*turns)
-            device = after.streams["imu"].t_dev_ns, before.streams["imu"].t_dev_ns
-            assert np.array_equal(*device)  # type: ignore[arg-type]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
-import sys
 from functools import reduce
 from operator import xor
 from pathlib import Path
@@ -19,9 +17,7 @@ from recorder.common.errors import ConfigError
 from recorder.config.loading import load_config
 from recorder.recording.supervisor.driver_registry import driver_schema
 from recorder.session.reader import Session
-from tests.acceptance.command import DEADLINE_S, RECORDER
-
-PROJECT = Path(__file__).resolve().parents[2]
+from tests.acceptance.command import DEADLINE_S, PROJECT, RECORDER, here
 
 
 def block(document: str, language: str, holds: str) -> str:
@@ -36,7 +32,7 @@ def sentence(body: str) -> str:
     return f"${body}*{reduce(xor, body.encode(), 0):02X}\r\n"
 
 
-def test_the_documented_driver_records(tmp_path: Path) -> None:
+def test_the_documented_driver_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "my_sensors"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -53,15 +49,9 @@ def test_the_documented_driver_records(tmp_path: Path) -> None:
     log = [*fixes[:3], other, *fixes[3:], broken, midnight]
     (tmp_path / "drive.nmea").write_text("".join(log))
 
-    done = subprocess.run(
-        [RECORDER, "run", "gnss.yaml", "--root", "out", "--name", "a"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-    )
-
-    assert done.returncode == 3, done.stderr  # the broken sentence is a counted loss
+    monkeypatch.chdir(tmp_path)
+    ran = here("run", "gnss.yaml", "--root", "out", "--name", "a")
+    assert ran.code == 3, ran.err  # the broken sentence is a counted loss
     with Session(tmp_path / "out" / "a") as session:
         stream = session.streams["gnss"]
         assert len(stream) == 9
@@ -92,21 +82,8 @@ def test_every_documented_verb_exists() -> None:
     table = text[text.index("| verb |") : text.index("All verbs that print results")]
     first = [line.split(" | ")[0] for line in table.splitlines()]
     verbs = {verb for cell in first for verb in re.findall(r"`([a-z]+)[ `]", cell)} - {"verb"}
-    done = subprocess.run(
-        [sys.executable, "-m", "recorder", "--help"], capture_output=True, text=True, check=True
-    )
-    listed = set(re.findall(r"^    ([a-z]+)(?: |$)", done.stdout, re.MULTILINE))
+    listed = set(re.findall(r"^    ([a-z]+)(?: |$)", here("--help").out, re.MULTILINE))
     assert verbs == listed
-
-
-def test_a_driver_prints_its_options() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "drivers.camera", "schema"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert {"width", "height", "fps", "quality"} <= json.loads(done.stdout)["options"].keys()
 
 
 def test_the_readme_records_a_file_as_pasted(tmp_path: Path) -> None:
@@ -133,6 +110,7 @@ def test_the_first_config_of_the_guide_is_that_of_the_readme() -> None:
     assert config in block("README.md", "sh", "drive.mp4")
 
 
+@pytest.mark.campaign(weight=10)
 def test_the_documented_emulation_as_pasted(tmp_path: Path) -> None:
     """Pasted as printed, also if an emulation that was killed has left its file."""
     pasted = block("docs/emulation.md", "sh", "--duration 10").replace(

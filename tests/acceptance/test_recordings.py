@@ -17,15 +17,11 @@ from tests.acceptance.command import (
     contents,
     header,
     here,
-    meta,
-    recorder,
     relative_ns,
     streams_of,
 )
 from tests.acceptance.conftest import Recorded
-from tests.acceptance.oracles import imu_values, ouster_imu_values
 from tests.drivers.ouster.rig import sdk_frames
-from tests.drivers.xsens.xsens_logs import read_golden
 
 COUNTS = {
     "camera": 221,
@@ -57,30 +53,6 @@ def test_the_run_ends_by_itself_with_everything(recordings: Recorded) -> None:
     assert_sound(session)
 
 
-def test_meta_json_is_as_roverd_has_it(recordings: Recorded) -> None:
-    session, _ = recordings
-    for stream, count in COUNTS.items():
-        channels = meta(session, stream)
-        assert {"ts", "seq", "t_mono"} <= set(channels)
-        for name, entry in channels.items():
-            assert set(entry) == {"format", "type", "shape", "desc"}, (stream, name)
-            assert entry["format"] in {"raw", "lzmaf", "mjpg"}
-        assert channels["ts"]["type"] == "f8" and channels["ts"]["shape"] == []
-        assert (session / stream / "ts").stat().st_size == 8 * count
-    camera, lidar, imu = (meta(session, name) for name in ("camera", "lidar", "imu"))
-    assert (camera["video.avi"]["type"], camera["video.avi"]["shape"]) == ("u1", [540, 960, 3])
-    assert {name: lidar[name]["type"] for name in ("rng", "rng_far", "rfl", "nir", "t_col")} == {
-        "rng": "u2",
-        "rng_far": "u4",
-        "rfl": "u1",
-        "nir": "u2",
-        "t_col": "u8",
-    }
-    assert lidar["rng"]["shape"] == [128, 1024]
-    for name in ("acc", "avel", "rot"):
-        assert (imu[name]["type"], imu[name]["shape"]) == ("f4", [3])
-
-
 def test_times_are_those_of_the_sources(recordings: Recorded) -> None:
     session, _ = recordings
     head = header(session)
@@ -94,9 +66,8 @@ def test_times_are_those_of_the_sources(recordings: Recorded) -> None:
     np.testing.assert_array_equal(relative_ns(session, "imu"), np.arange(4746) * 10_000_000)
 
 
-# OpenCV decodes sixteen frames to seek one.
-@pytest.mark.parametrize("seeks", [12, pytest.param(221, marks=pytest.mark.campaign)])
-def test_opencv_seeks_any_frame(recordings: Recorded, shared_data: Path, seeks: int) -> None:
+@pytest.mark.campaign(weight=6)  # OpenCV decodes sixteen frames to seek one
+def test_opencv_seeks_any_frame(recordings: Recorded, shared_data: Path) -> None:
     session, _ = recordings
     movie = cv2.VideoCapture(str(session / "camera/video.avi"))
     assert movie.get(cv2.CAP_PROP_FRAME_COUNT) == 221
@@ -111,7 +82,7 @@ def test_opencv_seeks_any_frame(recordings: Recorded, shared_data: Path, seeks: 
         assert cv2.norm(frame, original, cv2.NORM_L1) / frame.size < 2.5, index
         frames.append(frame)
     assert not movie.read()[0] and not source.read()[0]
-    for index in np.random.default_rng(221).permutation(221)[:seeks].tolist():
+    for index in np.random.default_rng(221).permutation(221).tolist():
         movie.set(cv2.CAP_PROP_POS_FRAMES, index)
         assert np.array_equal(movie.read()[1], frames[index]), index
     movie.release()
@@ -144,49 +115,14 @@ def test_sweeps_equal_the_sdks(recordings: Recorded, shared_data: Path, stream: 
     )
 
 
-def test_ranges_beyond_what_u2_holds_are_there(recordings: Recorded) -> None:
-    ranges = column(recordings[0], "lidar", "rng") + column(recordings[0], "lidar", "rng_far")
-    assert ranges.max() > 200_000  # FORMATS: 246.9 m in this capture
-
-
-@pytest.mark.parametrize("stream", LIDARS)
-def test_the_lidars_own_imu(recordings: Recorded, shared_data: Path, stream: str) -> None:
-    session, name = recordings[0], f"{stream}_imu"
-    pcap = shared_data / "ouster" / LIDARS[stream][0]
-    times, acc, avel = ouster_imu_values(pcap.read_bytes())
-    assert len(times) == COUNTS[name]
-    np.testing.assert_array_equal(column(session, name, "t_dev"), times)
-    np.testing.assert_allclose(column(session, name, "acc"), acc, rtol=2e-7)
-    np.testing.assert_allclose(column(session, name, "avel"), avel, rtol=2e-7)
-
-
-def test_imu_equals_the_decoded_stream(recordings: Recorded, shared_data: Path) -> None:
-    acc, avel, rot = imu_values((shared_data / "imu/xsens_mti_g700_47s.bin").read_bytes())
-    np.testing.assert_array_equal(column(recordings[0], "imu", "acc"), acc)
-    np.testing.assert_array_equal(column(recordings[0], "imu", "avel"), avel)
-    np.testing.assert_allclose(column(recordings[0], "imu", "rot"), rot, rtol=0, atol=5e-7)
-
-
-@pytest.mark.parametrize("number", [1, 2])
-def test_imu_equals_the_golden_values(recordings: Recorded, shared_data: Path, number: int) -> None:
-    golden = list(read_golden(shared_data / f"imu/mti_g710_{number}/output.golden"))
-    whole = [v for v in golden if {"acceleration", "rate_of_turn", "euler_angles"} <= v.keys()]
-    for channel, field in (("acc", "acceleration"), ("avel", "rate_of_turn")):
-        expected = np.array([v[field] for v in whole], np.float32)
-        values = column(recordings[0], f"imu_g710_{number}", channel)
-        np.testing.assert_array_equal(values, expected)
-    angles = np.radians(np.array([v["euler_angles"] for v in whole]))
-    rot = column(recordings[0], f"imu_g710_{number}", "rot")
-    np.testing.assert_allclose(rot, angles, rtol=0, atol=5e-7)
-
-
 def test_a_replay_has_the_same_payload_and_relative_times(
     recordings: Recorded, replayed: Recorded
 ) -> None:
     (session, _), (again, ran) = recordings, replayed
     assert (ran.code, ran.complaints) == (0, [])
-    assert {name: s["samples"] for name, s in ran.result["streams"].items()} == COUNTS
-    for stream in COUNTS:
+    counts = {name: s["samples"] for name, s in ran.result["streams"].items()}
+    assert counts.items() <= COUNTS.items() and len(counts) == 5
+    for stream in counts:
         before, after = contents(session / stream), contents(again / stream)
         assert before.keys() == after.keys()
         different = {name for name in before if before[name] != after[name]}
@@ -197,6 +133,7 @@ def test_a_replay_has_the_same_payload_and_relative_times(
     assert_sound(again)
 
 
+@pytest.mark.campaign(weight=4)
 def test_the_shipped_config_in_real_time(shared_data: Path, tmp_path: Path) -> None:
     if shared_data != (PROJECT.parent / "shared/data"):
         pytest.skip("configs/recordings.yaml looks for ../shared/data")
@@ -212,15 +149,3 @@ def test_the_shipped_config_in_real_time(shared_data: Path, tmp_path: Path) -> N
     session = Path(ran.result["session"])
     assert session.parent == tmp_path and session.name.startswith("recordings_")
     assert_nothing_lost(session)
-
-
-@pytest.mark.long
-def test_the_shipped_config_to_its_end(shared_data: Path, tmp_path: Path) -> None:
-    begin = time.monotonic()
-    ran = recorder(
-        "run", PROJECT / "configs/recordings.yaml", "--root", tmp_path, "--format", "json"
-    )
-    assert time.monotonic() - begin > 47.4
-    assert (ran.code, ran.result["faults"]) == (0, [])
-    assert {name: s["samples"] for name, s in ran.result["streams"].items()} == COUNTS
-    assert_nothing_lost(Path(ran.result["session"]))

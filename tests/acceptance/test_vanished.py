@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.kills import Recording
+from tests.support.waiting import wait_until
 
 CONFIG = """
 version: 1
@@ -78,14 +78,10 @@ DEEDS = {
     "the journal is removed": Deed("_recorder/commits", remove),
     "the journal is replaced": Deed("_recorder/commits", replace),
 }
-ALWAYS = ("the folder is renamed", "a channel is removed")
 
 
-def marks(name: str) -> list[pytest.MarkDecorator]:
-    return [] if name in ALWAYS else [pytest.mark.campaign]
-
-
-@pytest.mark.parametrize("what", [pytest.param(name, marks=marks(name)) for name in DEEDS])
+@pytest.mark.campaign(weight=4)
+@pytest.mark.parametrize("what", DEEDS)
 def test_what_vanishes_is_a_fault(tmp_path: Path, what: str) -> None:
     deed = DEEDS[what]
     config = tmp_path / "config.yaml"
@@ -98,9 +94,7 @@ def test_what_vanishes_is_a_fault(tmp_path: Path, what: str) -> None:
         recording.wait_for_samples()
         fd = os.open(journal_path, os.O_RDONLY)
         try:
-            while not path.exists() or commits(fd) < BEFORE:
-                assert recording.process.poll() is None
-                time.sleep(0.02)
+            wait_until("commits", lambda: path.exists() and commits(fd) >= BEFORE)
             deed.do(path, attic)
             before = commits(fd)  # of the file that the writer has open, wherever it is by now
             code, stderr = recording.finish()

@@ -48,7 +48,7 @@ session: {root: out, name: a}
 storage: {min_free_gb: 0}
 sensors:
   own: {driver: my_sensors.counting, source: "count:", pace: max}
-  imu: {driver: xsens, source: "sim:"}
+  imu: {driver: xsens, source: "sim:", pace: max}
 finalize: [vrs]
 """
 
@@ -76,20 +76,19 @@ def recorder(folder: Path, *words: str) -> str:
     return done.stdout
 
 
-def test_every_verb_works_beside_folders_named_as_modules(folder: Path) -> None:
-    recorder(folder, "check", "rig.yaml")
-    result = json.loads(recorder(folder, "run", "rig.yaml", "--duration", "1", "--format", "json"))
-    assert result["streams"]["own"]["samples"] == 20 and result["streams"]["imu"]["samples"] > 50
+def test_a_session_is_recorded_beside_folders_named_as_modules(folder: Path) -> None:
+    result = json.loads(
+        recorder(folder, "run", "rig.yaml", "--duration", "0.3", "--format", "json")
+    )
+    assert result["streams"]["own"]["samples"] == 20 and result["streams"]["imu"]["samples"] == 30
     assert [archive["archive"] for archive in result["archives"]] == ["vrs"]
     numbers = (folder / "out/a/own/n").read_bytes()
     assert numbers[:8] == (3).to_bytes(4, "little") + (6).to_bytes(4, "little")
     assert (folder / "out/a/_recorder/checksums.csv").exists()
     assert (folder / "out/a/_pose").exists()  # what the simulation knows
-    recorder(folder, "validate", "--deep", "out/a")
-    recorder(folder, "finalize", "out/a", "--to", "ncore", "--out", "again")
-    recorder(folder, "recover", "out")
 
 
+@pytest.mark.campaign
 def test_emulation_too(folder: Path) -> None:
     (folder / "imu.yaml").write_text(
         'version: 1\nsensors: {imu: {driver: xsens, source: "sim:"}}\n'

@@ -20,15 +20,8 @@ from recorder.session.summary import brief, summarize
 from recorder.session.validation import validate
 from recorder.session.verdict import verdict
 from tests.accounting.rig import NAME, Rig
+from tests.accounting.test_balance import ALL, NOTHING
 from tests.recording.clip.cuts import part
-
-
-def nothing(_: str) -> bool:
-    return False
-
-
-def everything(_: str) -> bool:
-    return True
 
 
 def found(path: Path) -> dict[str, Any]:
@@ -77,7 +70,7 @@ def test_a_killed_writer_counts_nothing_twice_and_forgets_nothing(tmp_path: Path
             rig.commit()
         else:
             rig.pump()
-        rig.restart_writer(everything if k % 3 else nothing)
+        rig.restart_writer(ALL if k % 3 else NOTHING)
     rig.end()
     assert found(rig.close()) == {"network": {"samples": 6, "parts": 60}}
 
@@ -94,7 +87,7 @@ def test_a_driver_that_starts_again_adds_to_what_was_counted(tmp_path: Path) -> 
     assert found(rig.close()) == {"network": {"samples": 2, "parts": 12}}
 
 
-@pytest.mark.parametrize("reached", [nothing, everything])
+@pytest.mark.parametrize("reached", [NOTHING, ALL])
 def test_recovery_keeps_what_was_committed_and_what_belongs_to_kept_samples(
     tmp_path: Path, reached: Any
 ) -> None:
@@ -108,7 +101,7 @@ def test_recovery_keeps_what_was_committed_and_what_belongs_to_kept_samples(
     report = rig.recover(reached)
     kept = report.streams[NAME].kept
     tail = {"corrupt": {"samples": 1, "parts": 3}}
-    assert kept == (6 if reached is everything else 4)
+    assert kept == (6 if reached is ALL else 4)
     expected = {"network": {"samples": 2, "parts": 20}, **(tail if kept == 6 else {})}
     assert found(rig.path) == expected
     rig.recover_only()
@@ -123,7 +116,7 @@ def test_an_event_that_was_written_before_the_crash_is_not_counted_again(tmp_pat
     rig.incomplete("network", 1, 7)
     rig.pump()
     rig.writer._session_log.events.write_due()  # a commit begins, and all is killed within it
-    assert rig.recover(everything).streams[NAME].kept == 4
+    assert rig.recover(ALL).streams[NAME].kept == 4
     assert found(rig.path) == {"network": {"samples": 1, "parts": 7}}
 
 

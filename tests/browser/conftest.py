@@ -29,7 +29,7 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six seconds of simulated sensors."""
     folder = tmp_path_factory.mktemp("played")

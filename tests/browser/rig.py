@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import socket
-import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -24,6 +21,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, TimeoutError, Web
 
 from tests.recording.daemon.served import Served
 from tests.support.waiting import wait_until
+from tests.viewers.live import test_view
 
 Picture = npt.NDArray[np.uint8]
 
@@ -102,11 +100,6 @@ class Rig(Served):
         if self.status()["session"] is not None:
             self.request("stop")
 
-    def events(self, session: str) -> list[dict[str, Any]]:
-        """The events of a session that are in its file."""
-        path = self.root / session / "_recorder" / "events.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()]
-
 
 def free_port() -> int:
     with socket.socket() as taken:
@@ -117,14 +110,8 @@ def free_port() -> int:
 @contextmanager
 def viewing(session: Path) -> Iterator[str]:
     """Address of `recorder view`."""
-    command = [sys.executable, "-m", "recorder", "view", str(session), "--no-browser"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield process.stdout.readline().strip()
-        finally:
-            process.send_signal(signal.SIGINT)
-            assert process.wait() == 0
+    with test_view.viewing(session, "--no-browser") as result:
+        yield result["url"]
 
 
 class Dashboard:

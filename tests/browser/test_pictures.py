@@ -86,14 +86,15 @@ def test_the_dashboard_fits_its_screen(
     page = dashboard.open()
     dashboard.start(f"drive_{screen}")
     page.wait_for_selector("#events li", state="attached")
-    dashboard.drawn("camera", "picture", after=60)
+    later = 1 if folder is None else 10  # a picture shows a recording of 20 s
+    dashboard.drawn("camera", "picture", after=6 * later)
     page.keyboard.press("m")
     page.wait_for_selector("#timeline canvas[data-marks='1']", state="attached")
-    dashboard.drawn("camera", "picture", after=200)
+    dashboard.drawn("camera", "picture", after=20 * later)
     page.wait_for_selector("#toast", state="hidden")
     for theme in themes:
         page.emulate_media(color_scheme=theme)
-        dashboard.drawn("camera", "picture", after=dashboard.drawn("camera", "picture") + 10)
+        dashboard.drawn("camera", "picture", after=dashboard.drawn("camera", "picture") + later)
         take(page, folder, f"dashboard-{screen}-{theme}")
     dashboard.close()
 

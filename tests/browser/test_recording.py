@@ -10,6 +10,7 @@ import pytest
 
 from recorder.session.validation import validate
 from tests.browser.rig import STREAMS, Dashboard, Rig
+from tests.support.events import events
 
 pytestmark = pytest.mark.browser
 
@@ -55,7 +56,7 @@ def test_a_mark_has_the_time_of_the_keypress(dashboard: Dashboard, rig: Rig) -> 
     page.wait_for_selector("#events li[data-kind=mark]:has-text('a cyclist')")
     page.wait_for_selector("#timeline canvas[data-marks='2']")
     dashboard.stop()
-    plain, cyclist = [event for event in rig.events("marked") if event["type"] == "mark"]
+    plain, cyclist = events(rig.root / "marked", type="mark")
     assert before_ns - _SPREAD_NS < plain["t_ns"] < after_ns + _SPREAD_NS
     assert text_ns - _SPREAD_NS < cyclist["t_ns"] < pressed_ns + _SPREAD_NS < typed_ns
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from drivers.kit.writer_link import WriterLink
 from recorder.bus.messages import AnnouncedSession as Session
@@ -24,6 +24,13 @@ from tests.faults.numbers import message
 from tests.support.waiting import PATIENCE_S, wait_until
 
 
+class Bench(Protocol):
+    """The folder of a writer's sockets, and the clock."""
+
+    folder: Path
+    clock: SystemClock
+
+
 class Sensor:
     """A driver's link; the test is its main thread.
 
@@ -32,7 +39,7 @@ class Sensor:
         refused: how many of them the ring refused.
     """
 
-    def __init__(self, rig: Rig, spec: StreamSpec) -> None:
+    def __init__(self, rig: Bench, spec: StreamSpec) -> None:
         self.spec = spec
         self.sent = self.refused = 0
         self._reports: list[str] = []

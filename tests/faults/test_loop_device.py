@@ -1,4 +1,4 @@
-"""What the kernel does with writes that the device below it loses: the ground of other tests.
+"""A loop device that loses writes: what was lost shows behind the cache, and nothing is left.
 
 Seen on ext4, and relied on by recovery: an error is reported once per descriptor, pages that were
 lost look clean, and bytes appended to such a page are lost although the sync says they are not.
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.loop_device import LoopDevice, LoopDeviceError, refusal
+from tests.faults.loop_device import LoopDevice, refusal
 from tests.support.waiting import wait_until
 
 BLOCK = 4096
@@ -74,81 +74,6 @@ def test_what_was_lost_shows_in_the_cache_alone(device: LoopDevice, lost: Path) 
     assert lost.read_bytes() == OLD + NEW  # a look past the cache leaves it as it is
     device.drop_caches()
     assert lost.read_bytes() == OLD + LOST
-
-
-def test_dropping_one_file_from_the_cache_shows_what_was_lost(lost: Path) -> None:
-    fd = os.open(lost, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        assert os.pread(fd, 1 << 20, 0) == OLD + LOST
-    finally:
-        os.close(fd)
-
-
-def test_a_remount_leaves_a_tail_of_zeros(device: LoopDevice, lost: Path) -> None:
-    device.remount()
-    assert lost.read_bytes() == OLD + LOST
-
-
-def test_every_open_descriptor_learns_of_a_loss_once(device: LoopDevice) -> None:
-    device.break_device()
-    path = device.here / "file"
-    fds = [put(path, NEW), os.open(path, os.O_RDONLY | os.O_CLOEXEC)]
-    assert [failed(fd) for fd in fds] == [True, True]
-    fds.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-    assert [failed(fd) for fd in fds] == [False, False, False]
-    for fd in fds:
-        os.close(fd)
-
-
-def test_a_loss_that_nobody_saw_is_reported_to_who_comes_later(device: LoopDevice) -> None:
-    device.break_device()
-    path = device.here / "file"
-    os.close(put(path, NEW))
-    device.write_back()
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    assert failed(fd)
-    assert not failed(fd)
-    os.close(fd)
-    assert read_device(path) == LOST
-
-
-def test_bytes_appended_to_a_page_that_was_lost_are_lost_too(device: LoopDevice) -> None:
-    path = device.here / "file"
-    fd = put(path, OLD + b"A")
-    assert not failed(fd)
-    device.break_device()
-    os.write(fd, NEW)
-    assert failed(fd)
-    device.heal()
-    os.write(fd, b"C" * 500)
-    assert not failed(fd)
-    os.close(fd)
-    assert path.read_bytes()[-500:] == b"C" * 500
-    device.remount()
-    assert path.read_bytes()[-500:] == bytes(500)
-
-
-def test_blocks_that_are_stored_can_be_overwritten(device: LoopDevice) -> None:
-    path = device.here / "file"
-    fd = put(path, OLD)
-    assert not failed(fd)
-    os.close(fd)
-    device.break_device()
-    with path.open("r+b") as file:
-        file.write(NEW)
-        file.flush()
-        assert not failed(file.fileno())
-    device.remount()
-    assert path.read_bytes() == NEW
-
-
-def test_an_open_file_forbids_the_remount(device: LoopDevice) -> None:
-    fd = put(device.here / "file", OLD)
-    with pytest.raises(LoopDeviceError, match=r"umount: .*busy"):
-        device.remount()
-    os.close(fd)
-    device.remount()
 
 
 # Cleaning up

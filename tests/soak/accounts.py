@@ -13,6 +13,7 @@ import numpy as np
 
 from recorder.session.layout import private
 from recorder.session.validation import validate
+from tests.support.events import events
 
 
 @dataclass
@@ -50,12 +51,9 @@ def balance(sessions: Iterable[Path], streams: Iterable[str]) -> Balance:
         found.states[description["state"]] += 1
         report = validate(session, deep=True)
         found.wrong += [f"{session.name}: {p.message}" for p in report.problems]
-        events = [
-            json.loads(line) for line in private(session, "events.jsonl").read_bytes().splitlines()
-        ]
         for stream in streams:
             if (session / stream).is_dir():
-                _stream(found, session, description, stream, events, last)
+                _stream(found, session, description, stream, last)
     return found
 
 
@@ -64,7 +62,6 @@ def _stream(
     session: Path,
     description: dict[str, Any],
     stream: str,
-    events: list[dict[str, Any]],
     last: dict[tuple[str, int], tuple[str, int]],
 ) -> None:
     lives = np.fromfile(session / stream / "life", "<u8")
@@ -72,7 +69,7 @@ def _stream(
     seq = np.fromfile(session / stream / "seq", "<u8").astype(np.int64)
     ts = np.fromfile(session / stream / "ts", "<f8")
     found.samples += len(numbers)
-    lost = [e for e in events if e["type"] == "lost" and e["stream"] == stream]
+    lost = events(session, type="lost", stream=stream)
     for event in lost:
         if event["count"] is None:
             found.intervals += 1

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from hypothesis import given
-from hypothesis.strategies import binary, dictionaries, text
+from hypothesis.strategies import dictionaries, text
 
 from recorder.bus.control.requests import MOST_BYTES, Start, Stop, parse_request
 from recorder.common.errors import UsageError
@@ -21,27 +21,20 @@ def test_requests_that_can_be_carried_out() -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        (b"", "not a JSON object"),
         (b"\xff", "not a JSON object"),
         (b"[" * 60_000, "not a JSON object"),
         (b'{"op": NaN}', "not a JSON object"),
-        (b"[1]", 'with an "op"'),
-        (b'{"op": 1}', 'with an "op"'),
-        (b'{"op": "shutdown"}', "no op 'shutdown'"),
-        (b'{"op": "stop", "now": true}', "stop takes nothing else, not 'now'"),
-        (b'{"op": "start", "name": "../etc"}', "is a path"),
+        (b'{"op":"start","meta":{"a":"1","a":"2"}}', "not a JSON object"),
+        (b'{"op":"status","x":' + b"9" * 5000 + b"}", "."),
+        (b'{"op":["start"]}', 'with an "op"'),
         (b'{"op": "start", "name": ".hidden"}', "starts with '.'"),
-        (b'{"op": "start", "name": 5}', "is a text"),
-        (b'{"op": "start", "meta": []}', "is not an object"),
-        (b'{"op": "start", "meta": {"a/b": "x"}}', "metadata key 'a/b'"),
-        (b'{"op": "start", "meta": {"a": 5}}', "is not a text"),
-        (b'{"op": "start", "meta": {"a": "x\\u0000"}}', "holds"),
+        (b'{"op":"start","name":"\\u0000"}', "holds"),
+        ('{"op":"start","name":"\uff44rive"}'.encode(), "holds"),
         (b'{"op": "start", "meta": {"a": "\\ud800"}}', "holds"),
         (b'{"op": "start", "meta": {"a": "x\\ny"}}', "holds"),
-        (b'{"op": "mark", "text": ""}', "needs a text"),
-        (b'{"op": "mark", "text": "a\\u001b[2J"}', "holds"),
+        ('{"op":"mark","text":"a\x9bb"}'.encode(), "holds"),
+        ('{"op":"mark","text":"a\u2028b"}'.encode(), "holds"),
         (b'{"op": "keep", "session": "a/../../b"}', "is a path"),
-        (b'{"op": "keep", "release": 1}', "neither true nor false"),
         (b'{"op":"mark","text":"' + b"x" * MOST_BYTES + b'"}', "longer than"),
     ],
 )
@@ -55,16 +48,6 @@ def test_the_longest_request() -> None:
     assert parse_request(line).op == "status"
     with pytest.raises(UsageError, match=f"longer than {MOST_BYTES} bytes"):
         parse_request(line + b" ")
-
-
-@given(binary(max_size=200))
-def test_no_bytes_do_harm(line: bytes) -> None:
-    try:
-        request = parse_request(line)
-    except UsageError as error:
-        assert len(str(error)) < 300
-    else:
-        assert request.op in ("start", "stop", "status", "mark", "keep")
 
 
 @given(dictionaries(text(max_size=5), text(max_size=20), max_size=4))

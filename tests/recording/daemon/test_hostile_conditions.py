@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import socket
 import subprocess
@@ -15,12 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from recorder.bus.control.client import Client
-from recorder.bus.control.requests import OPS, parse_request
-from recorder.bus.control.server import ControlServer
 from recorder.common.errors import StorageError, UsageError
 from recorder.common.files import PosixDisk
 from recorder.recording import preflight
@@ -32,7 +26,7 @@ from recorder.recording.supervisor.sensors import HUNG_NS
 from recorder.recording.supervisor.supervisor import WRITER
 from tests.manual_clock import ManualClock
 from tests.recording.daemon.fakes import CONFIG, FakeChore, Said, Vehicle, make_session, vehicle
-from tests.recording.daemon.test_retention_of_strange_folders import JSON, session
+from tests.recording.daemon.test_retention_of_strange_folders import session
 
 # Chores that hang, or cannot be begun.
 
@@ -373,74 +367,6 @@ def test_a_crash_before_a_recordings_first_word_is_followed_by_its_next_part(
         rig.run(10)
         assert rig.ask("status")["state"] == "recording"
         assert rig.sessions == ["tour", "tour_p002"]
-
-
-# Requests.
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        '{"op":"start","op":"stop"}',
-        '{"op":"start","meta":{"a":"1","a":"2"}}',
-        '{"op":"mark","text":"a\x9bb"}',
-        '{"op":"mark","text":"a\u2028b"}',
-        '{"op":"mark","text":NaN}',
-        '{"op":"keep","session":"..","release":false}',
-        '{"op":"keep","session":"a/../../etc"}',
-        '{"op":"keep","session":"a","release":1}',
-        '{"op":"start","name":"\\u0000"}',
-        '{"op":"start","name":"ｄrive"}',
-        '{"op":"start","meta":{"../a":"b"}}',
-        '{"op":"start","meta":{"a":"\\ud800"}}',
-        '{"op":["start"]}',
-        '{"op":"status","x":' + "9" * 5000 + "}",
-    ],
-)
-def test_what_could_leave_the_root_or_break_a_file_is_refused(line: str) -> None:
-    with pytest.raises(UsageError):
-        parse_request(line.encode())
-
-
-@given(
-    st.binary(max_size=200) | st.text(max_size=100).map(str.encode) | JSON.map(str).map(str.encode)
-)
-def test_any_line_is_a_request_or_refused(line: bytes) -> None:
-    try:
-        request = parse_request(line)
-    except UsageError as error:
-        assert str(error)
-    else:
-        assert request.op in OPS
-
-
-def test_noise_on_the_socket_harms_nobody(tmp_path: Path) -> None:
-    """A thousand connections that send what they like, some of it in pieces, and go."""
-    noise = random.Random(9)
-    words = [b'{"op":"status"}\n', b'{"op":', b"\n", b"\x00\xff", b"[" * 70_000, b'{"op":"stop"}']
-    server = ControlServer(
-        tmp_path / "c.sock", lambda call: call.answer({"ok": True, "state": "idle"}), lambda: "idle"
-    )
-    server.start()
-    left = []
-    try:
-        for _ in range(1000):
-            made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            left.append(made)
-            made.connect(str(server.path))
-            try:
-                for _ in range(noise.randrange(4)):
-                    made.sendall(noise.choice(words) + noise.randbytes(noise.randrange(3)))
-            except (BrokenPipeError, ConnectionResetError):
-                pass
-            if noise.random() < 0.9:
-                left.pop().close()
-        with Client(server.path) as client:
-            assert client.request("status").ok
-    finally:
-        server.close()
-        for made in left:
-            made.close()
 
 
 def test_clients_of_the_metrics_take_a_bounded_number_of_threads() -> None:

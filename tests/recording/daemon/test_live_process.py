@@ -88,7 +88,8 @@ def test_it_gets_its_request_gives_way_and_names_its_address(
     assert request == "live: not a GET /?token=***"
 
 
-def test_one_that_ignores_sigterm_is_ended_in_bounded_time(bench: Bench) -> None:
+def test_one_that_ignores_sigterm_is_killed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sidecar_process, "_END_S", 0.05)
     with bench.real(stubborn=True) as live:
         bench.until(live, lambda: live.url)
         assert live.child is not None

@@ -69,6 +69,7 @@ def assert_seamless(parts: list[Path]) -> None:
     assert np.diff(np.concatenate(times).astype(np.int64)).min() > 0
 
 
+@pytest.mark.campaign(weight=12)
 @pytest.mark.parametrize("served", ["0.1"], indirect=True)
 def test_a_split_loses_and_doubles_nothing_and_the_end_is_clean(served: Served) -> None:
     served.start()
@@ -99,6 +100,7 @@ def test_a_split_loses_and_doubles_nothing_and_the_end_is_clean(served: Served) 
         assert [event["text"] for event in session.events() if event["type"] == "mark"]
 
 
+@pytest.mark.campaign(weight=12)
 @pytest.mark.parametrize("served", ["60"], indirect=True)
 def test_whatever_is_killed_the_recording_goes_on(served: Served) -> None:
     served.start()

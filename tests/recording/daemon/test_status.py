@@ -62,6 +62,15 @@ def test_an_idle_daemon_shows_the_rates_and_ages_that_drivers_report(rig: Vehicl
     assert cam["age_s"] == pytest.approx(8.02, abs=TURN_S)
 
 
+def test_counts_of_a_stream_that_is_not_declared_yet_are_no_fault(rig: Vehicle) -> None:
+    """A driver reports every second, also while a slow writer has not armed it."""
+    for second in range(3):
+        given = {"cam_more": (second * 30, second * 1000, None)}
+        rig.children["cam"].report("stats", held=0, buffer=1, given=given)
+        rig.run(1)
+    assert rig.running.status()["sensors"]["cam"]["fault"] is None
+
+
 def test_a_restarted_driver_counts_anew_and_the_age_goes_on(rig: Vehicle) -> None:
     give(rig, 5)
     rig.children["cam"].die()

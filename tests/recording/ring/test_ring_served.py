@@ -136,6 +136,7 @@ def test_what_an_event_needs_moves_from_ram_to_the_disk(in_ram: Served) -> None:
         assert validate(in_ram.root / name, deep=True).sound
 
 
+@pytest.mark.campaign(weight=10)
 def test_a_power_cut_loses_ram_and_says_so(in_ram: Served) -> None:
     in_ram.start()
     ram = in_ram.folder / "ram"

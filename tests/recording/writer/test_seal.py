@@ -12,26 +12,20 @@ from recorder.common.files import PosixDisk
 from recorder.recording.writer.active_session import ActiveSession
 from recorder.recording.writer.recovery import recover
 from recorder.recording.writer.session_writer import SessionWriter
-from recorder.session.layout import SessionPlan
 from recorder.session.validation import validate
 from tests.faults.numbers import message, stream
-from tests.manual_clock import ManualClock
+from tests.recording.writer import test_commit
 from tests.support.events import events
 
 A, B = stream("a"), stream("b")
 OTHER_BOOT = "after the machine was started again"
 
 
-class Recording:
-    """A session of two streams, written in one thread; all is of the first."""
+class Recording(test_commit.Recording):
+    """A session of two streams; all is of the first."""
 
     def __init__(self, root: Path) -> None:
-        self.clock = ManualClock(5_000_000_000)
-        plan = SessionPlan(str(root), "s", True, "version: 1\n")
-        self.writer = SessionWriter.create(PosixDisk(), plan, self.clock)
-        self.path = self.writer.path
-        self.writer.declare(A)
-        self.writer.declare(B)
+        super().__init__(root, ["a", "b"])
 
     def data(self, epoch: int, number: int, seq: int, count: int) -> None:
         self.clock.advance(0.1)

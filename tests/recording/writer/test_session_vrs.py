@@ -25,6 +25,7 @@ from recorder.session.reader import Session
 from recorder.session.validation import validate
 from recorder.session.vrs.files import describe_vrs, open_vrs
 from recorder.session.vrs.records import ConfigurationData, StateData, _create_piece, file_tags
+from tests.campaigns import Selector
 from tests.manual_clock import ManualClock
 from tests.recording.writer.vrs_session import EPOCH, SPECS, Recording, data_of, stream_of
 
@@ -283,8 +284,7 @@ def test_after_a_power_cut_only_what_is_proven_is_believed(tmp_path: Path) -> No
     assert part.stat().st_size == report.vrs.cut_bytes
 
 
-@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.campaign)])
-def test_cut_anywhere_it_is_recovered_to_whole_records(tmp_path: Path, step: int) -> None:
+def test_cut_anywhere_it_is_recovered_to_whole_records(tmp_path: Path, select: Selector) -> None:
     """A disk that lost what it had promised: measured all over it, recovered at records' ends."""
     recording = Recording(tmp_path, ["imu"])
     recording.declare("imu")
@@ -303,7 +303,7 @@ def test_cut_anywhere_it_is_recovered_to_whole_records(tmp_path: Path, step: int
     kept = {p: p.read_bytes() for p in recording.path.rglob("*") if p.is_file()}
     recovered = {at + more for at in ends for more in (-1, 0, 1)} - {len(data), len(data) + 1}
     found = []
-    for length in sorted({*range(0, len(data), step), *recovered}):
+    for length in sorted({*select(range(len(data)), 100), *recovered}):
         os.truncate(path, length)
         report = measure_vrs(recording.path, lengths, length)
         whole = max((end for end in ends if end <= length), default=0)

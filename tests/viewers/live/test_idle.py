@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+import pytest
+
 from drivers.sim.emulated_rig import EmulatedRig
 from tests.drivers.camera.http_rig import SMALL, entry
 from tests.recording.daemon.served import Served
@@ -18,6 +20,7 @@ storage: {{min_free_gb: 0}}
 """
 
 
+@pytest.mark.campaign(weight=4)
 async def test_an_idle_daemon_shows_pictures_and_rates_of_a_device(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         rig = stack.enter_context(EmulatedRig([entry(**SMALL)], {}))

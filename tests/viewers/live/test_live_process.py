@@ -160,6 +160,7 @@ async def test_a_session_is_started_watched_marked_and_stopped_from_a_browser(
     assert live.end() == (0, "")
 
 
+@pytest.mark.campaign(weight=8)
 async def test_a_driver_that_is_killed_changes_its_row(served: Served, live: Live) -> None:
     async with live.viewer() as viewer:
         await viewer.say(op="start", request=1)
@@ -239,7 +240,9 @@ def test_it_ends_with_one_line_and_2_if_it_cannot_listen(tmp_path: Path) -> None
     assert code == 2 and "live.token" in text and text.count("\n") == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.campaign)]
+)
 async def test_it_ends_in_order_with_a_browser_connected(tmp_path: Path, number: int) -> None:
     live = Live(tmp_path / "none.sock", tmp_path)
     live.start()

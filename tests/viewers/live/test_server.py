@@ -7,13 +7,10 @@ import contextlib
 import socket
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from recorder.common.errors import UsageError
 from recorder.viewers.live import server as server_module
 from recorder.viewers.live.server import format_url, listen, make_server
-from tests.examples import examples
 from tests.support.waiting import turn_until
 from tests.viewers.live.staging import Stage, staged
 
@@ -90,29 +87,6 @@ async def test_odd_requests_are_refused(head: str, expected: set[int]) -> None:
         assert b"/tmp" not in answer.body and b"recorder/viewers/live" not in answer.body
 
 
-@examples(0.4)
-@given(
-    st.lists(
-        st.binary(max_size=300)
-        | st.text(st.characters(max_codepoint=255), max_size=80).map(
-            lambda text: f"GET /{text} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode("latin-1")
-        )
-        | st.text(st.characters(max_codepoint=255), max_size=80).map(
-            lambda text: f"GET / HTTP/1.1\r\nHost: localhost\r\n{text}\r\n\r\n".encode("latin-1")
-        ),
-        max_size=8,
-    )
-)
-async def test_bytes_of_any_shape_are_answered_or_refused(requests: list[bytes]) -> None:
-    async with staged() as stage:
-        for data in requests:
-            answer = await stage.exchange(data, end=True)
-            assert answer.status < 500
-        assert (await stage.request("GET /nothing HTTP/1.1")).status == 404
-        async with stage.viewer() as viewer:
-            await viewer.note("hello")
-
-
 async def test_a_connection_that_sends_no_request_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -138,7 +112,8 @@ async def test_a_connection_that_sends_no_request_is_closed(
         await trickle(stage, b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\nGET /")
         async with stage.viewer() as viewer:  # a WebSocket stays
             await viewer.note("hello")
-            await asyncio.sleep(0.5)
+            for _ in range(2):  # longer than a connection without a request is kept
+                assert (await stage.exchange(b"")).status == 0
             assert await viewer.settled() is not None
 
 

@@ -21,6 +21,7 @@ from websockets.sync.client import ClientConnection, connect
 from recorder.session.reader import Session
 from tests.acceptance.command import DEADLINE_S, RECORDER, here
 from tests.recording.writer.test_commit import Recording
+from tests.viewers.live.foxglove.client import Client
 from tests.viewers.live.staging import BROWSER, unpack
 
 CONFIG = """
@@ -154,21 +155,6 @@ def test_seek_and_step_show_the_stored_samples(recorded: Path, viewer: dict[str,
         assert int(now["t_ns"]) in imu_stamps and now["playing"] is False
 
 
-def test_it_plays_to_the_end(recorded: Path, viewer: dict[str, Any]) -> None:
-    with Session(recorded) as session:
-        last = int(session.streams["camera"].t_ns[-1])
-    with page(viewer["url"]) as browser:
-        assert browser.note("playback")["speed"] == 16
-        browser.send(op="watch", id=1, stream="camera", view="picture", max_hz=30)
-        browser.send(op="speed", value="max")
-        browser.note("playback", speed="max")
-        browser.send(op="play")
-        browser.sample("camera", last)
-        browser.send(op="pause")
-        ended = browser.note("playback", playing=False)
-        assert ended["t_ns"] == ended["end_ns"]
-
-
 def test_what_the_page_is_told_of_the_session(recorded: Path, viewer: dict[str, Any]) -> None:
     with page(viewer["url"]) as browser:
         timeline = browser.note("timeline")
@@ -268,3 +254,20 @@ def test_what_cannot_be_viewed(recorded: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ran = here("view", recorded, "--port", taken.getsockname()[1])
     assert ran.code == 2 and "cannot be used" in ran.err[0]
+
+
+# In Foxglove
+
+
+def address(url: str) -> str:
+    return url.replace("http", "ws", 1) + "foxglove"
+
+
+async def test_a_desktop_app_connects_where_its_origin_is_permitted(recorded: Path) -> None:
+    with viewing(recorded, "--no-browser", "--origin", "file://") as result:
+        client = await Client.open(address(result["url"]), origin="file://")
+        await client.greeted("/camera/image")
+        await client.close()
+        with pytest.raises(InvalidStatus) as refused:
+            await Client.open(address(result["url"]), origin="app://other")
+        assert refused.value.response.status_code == 403
