@@ -9,6 +9,7 @@ import pytest
 
 from recorder.session import stream as stream_module
 from recorder.session.reader import Session
+from recorder.session.session_part import stream_part
 from tests.session.build import Builder, imu_spec
 
 
@@ -62,6 +63,18 @@ def test_stamps_are_read_in_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         windows = read.count(80)
         assert windows <= 400 // 70 + 1  # a window begins a little before what was asked for
         assert len(read) - windows <= (windows + 1) * 10  # a bisection for each
+
+
+def test_a_part_has_stamps_of_its_own(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "s")
+    builder.add(imu_spec(), count=60)
+    builder.close()
+    with Session(builder.path) as session:
+        stream = session.streams["imu"]
+        t_ns = stream.times().tolist()
+        assert stream.first_at(t_ns[30]) == 30
+        part = stream_part(stream, 20, 40)
+        assert [part.first_at(t) for t in (t_ns[0], t_ns[30], t_ns[50])] == [0, 10, 20]
 
 
 def test_a_stream_without_a_sample(tmp_path: Path) -> None:
