@@ -76,12 +76,6 @@ def test_a_hole_at_a_seam_is_found(vehicle: Vehicle, judged: Judge) -> None:
     assert lost[0].endswith("it states that it is whole from the beginning to the end")
 
 
-def test_a_part_that_is_left_out_is_found(vehicle: Vehicle, judged: Judge) -> None:
-    parts = vehicle.record_parts("drive_p001", "drive_p002", "drive_p003")
-    (fault,) = judged(cut(vehicle, [parts[0], parts[2]])).faults
-    assert fault.endswith("clip: drive_p001 is continued by drive_p002, which is left out")
-
-
 def test_another_session_for_the_next_part_is_found(vehicle: Vehicle, judged: Judge) -> None:
     """It has the same name, but another first record."""
     parts = vehicle.record_parts("drive_p001", "drive_p002")
