@@ -32,7 +32,9 @@ def test_the_second_signal_interrupts(capsys: pytest.CaptureFixture[str]) -> Non
     assert signal.getsignal(signal.SIGINT) is before
 
 
-@pytest.mark.parametrize("during", ["completion", "packing"])
+@pytest.mark.parametrize(
+    "during", ["completion", pytest.param("packing", marks=pytest.mark.campaign(weight=2))]
+)
 def test_run_says_how_to_pack_what_it_recorded(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

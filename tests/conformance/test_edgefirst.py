@@ -24,7 +24,7 @@ from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.formats.png import cube_of_picture
 from recorder.perception.radar.radar import RadarGeometry, RadarProcessor
 from recorder.session.reader import Session, lidar_range_mm
-from tests.acceptance.command import PROJECT, recorder
+from tests.acceptance.command import recorder
 from tests.session.build import HEIGHT, WIDTH, Builder, camera_spec
 
 client: Any = pytest.importorskip(
@@ -39,15 +39,6 @@ pytestmark = pytest.mark.conformance
 
 CLIENT = Path(sys.executable).with_name("edgefirst-client")
 GAIN = 16.0
-WORLD = """version: 1
-storage: {{min_free_gb: 0}}
-calibration: {calibration}
-sensors:
-  camera: {{driver: camera, source: "sim:", width: 1280, height: 720, pace: max}}
-  lidar: {{driver: ouster, source: "sim:", pace: max, mode: 512x10, beams: 64}}
-  radar: {{driver: mmwave, source: "sim:", pace: max, iq_order: qqii}}
-  imu: {{driver: xsens, source: "sim:", pace: max}}
-"""
 
 
 class Packed(NamedTuple):
@@ -75,17 +66,6 @@ class Packed(NamedTuple):
             if abs(int(there.t_ns[near]) - t_ns) <= 50_000_000:
                 found.append((frame, near))
         return found
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two seconds of the simulated drive, with calibration and truth."""
-    folder = tmp_path_factory.mktemp("edgefirst")
-    config = folder / "config.yaml"
-    config.write_text(WORLD.format(calibration=PROJECT / "configs/demo_calibration.yaml"))
-    ran = recorder("run", config, "--root", folder / "s", "--name", "world", "--duration", 2)
-    assert ran.code == 0, ran.err
-    return folder / "s" / "world"
 
 
 def pack(session: Path, *options: str, out: Path | None = None) -> Path:

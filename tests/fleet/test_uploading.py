@@ -25,7 +25,7 @@ from recorder.session.reader import Session
 from recorder.session.upload_record import is_safe_at, read_uploaded
 from recorder.session.validation import validate
 from tests.campaigns import seeded
-from tests.fleet.conftest import ALL
+from tests.fleet.conftest import ALL, CAMPAIGN
 from tests.fleet.proxy import Link
 from tests.fleet.servers import S3Server
 from tests.fleet.sessions import content_of, make_session
@@ -72,7 +72,7 @@ def test_a_session_arrives_whole(store: Store, session: Path, tmp_path: Path) ->
     assert (told.returncode, told.stdout + told.stderr) == (0, "")
 
 
-@all_stores
+@pytest.mark.parametrize("server", CAMPAIGN, indirect=True)
 def test_a_second_upload_sends_nothing(store: Store, session: Path) -> None:
     upload_session(session, store)
     before = stored(store)
@@ -259,7 +259,7 @@ def test_keys_are_in_no_message_session_or_store(
         assert secret not in said and secret.encode() not in there
 
 
-@all_stores
+@pytest.mark.parametrize("server", CAMPAIGN, indirect=True)
 def test_an_object_that_is_not_what_was_sent_is_found(
     store: Store, session: Path, server: S3Server | None
 ) -> None:

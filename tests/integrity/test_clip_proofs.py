@@ -143,7 +143,7 @@ def test_a_changed_byte_is_found_with_its_place(rig: Rig, tmp_path: Path, select
     for pieces in table.pieces.values():
         for number, at, size, *_ in pieces:
             used.setdefault(table.files[number], []).append((at, size))
-    for path, before in select(data.items(), 12):
+    for path, before in select(data.items(), 7):
         name = path.relative_to(clip).as_posix()
         if not used.get(name):
             continue
@@ -172,7 +172,7 @@ def test_a_changed_proof_is_found(rig: Rig, tmp_path: Path, select: Selector) ->
     table, literals = OriginProof.read(path), len(whole) - 8 - int.from_bytes(whole[-8:], "little")
     places = [rng.randrange(literals) for _ in range(10)]
     places += [rng.randrange(literals, len(whole)) for _ in range(60)]
-    for at in select(places, 24):
+    for at in select(places, 10):
         flip(path, at, 1 << rng.randrange(8))
         found = check(clip, rig.trust)
         if at < literals:
@@ -326,10 +326,15 @@ def test_videos_of_several_segments(
     assert proof.sound and "every sample of 4 streams is of drive" in proof.proven[-1]
 
 
-@pytest.mark.parametrize("packed", ["", "source", "clip", "both"])
-@pytest.mark.parametrize("interval", [(None, None), (0.5, 2.0), (1.0, None)])
+@pytest.mark.parametrize(
+    ("interval", "packed"),
+    [
+        ((None, None), ""), ((None, None), "both"), ((0.5, 2.0), "source"), ((0.5, 2.0), "both"),
+        ((1.0, None), "clip"),
+    ],
+)  # fmt: skip
 def test_channels_that_are_packed_later(
-    tmp_path: Path, packed: str, interval: tuple[float | None, float | None]
+    tmp_path: Path, interval: tuple[float | None, float | None], packed: str
 ) -> None:
     """Also ``lzma``, of which samples at the edges are compressed again, and `raw`."""
     vehicle = Vehicle.make(tmp_path)

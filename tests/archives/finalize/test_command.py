@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -241,7 +242,7 @@ def test_configured_archives(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_a_session_is_packed_by_a_process_that_gives_way(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = session(tmp_path / "drive")
     before = os.getpriority(os.PRIO_PROCESS, 0)
@@ -251,5 +252,6 @@ def test_a_session_is_packed_by_a_process_that_gives_way(
     assert archives is not None
     assert (path / "_archives/ncore/drive.ncore4.zarr").is_dir()
     assert os.getpriority(os.PRIO_PROCESS, 0) == before
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1, b""))
     assert finalize_session(tmp_path / "none", [ArchiveRequest("ncore", {})]) is None
     assert "not all archives could be packed" in capfd.readouterr().err
