@@ -17,7 +17,13 @@ import numpy as np
 import pytest
 
 from recorder.archives.finalize import ArchiveRequest, Finalized, finalize, prepare
-from recorder.common.errors import ConfigError, FormatError, SessionError, StorageError
+from recorder.common.errors import (
+    ArchiveError,
+    ConfigError,
+    FormatError,
+    SessionError,
+    StorageError,
+)
 from recorder.session.events import make_event
 from tests.acceptance.command import contents
 from tests.archives.ncore.packer_rig import lidar, still_imu
@@ -103,6 +109,7 @@ class ArchiveContract:
     """Bytes that a full disk takes; fewer than the archive has."""
     steps: ClassVar[int] = 5
     """The progress is reported in more steps than these."""
+    needs_samples: ClassVar[bool] = True
 
     def pack(self, path: Path, **options: Any) -> Finalized:
         (result,) = finalize(path, [ArchiveRequest(self.archive, self.options | options)])
@@ -164,6 +171,19 @@ class ArchiveContract:
     def test_an_unknown_option_is_refused(self) -> None:
         with pytest.raises(ConfigError, match=rf"{self.archive}\.no_such_option"):
             prepare([ArchiveRequest(self.archive, {"no_such_option": 1})])
+
+    def test_a_session_without_samples_is_an_error(self, tmp_path: Path) -> None:
+        builder = Builder(tmp_path / "s")
+        builder.add(radar_spec(), count=0)
+        path = builder.close()
+        if not self.needs_samples:
+            assert self.pack(path).notes
+            return
+        with pytest.raises(
+            (ArchiveError, SessionError), match=r"/s: .*has no (sample|stream|pict)"
+        ):
+            self.pack(path)
+        assert not list((path / "_archives" / self.archive).iterdir())
 
     def test_a_failure_names_the_stream_and_leaves_the_older_one(self, session: Path) -> None:
         files = self.pack(session).files

@@ -338,16 +338,3 @@ def test_a_lidar_without_usable_metadata_is_an_error_that_names_it(tmp_path: Pat
     (path / "lidar" / "lidar.json").write_text("{}")
     with pytest.raises(ArchiveError, match=r"lidar: .*lidar\.json: is not usable"):
         pack(path, tmp_path)
-
-
-def test_a_damaged_sample_is_an_error_that_names_stream_and_sample(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "drive")
-    builder.add(lidar(), 0.5)
-    path = builder.close()
-    file = path / "lidar" / "rng"
-    ends = np.fromfile(path / "lidar" / "rng_i", "<u8")
-    data = bytearray(file.read_bytes())
-    data[int(ends[3]) - 20] ^= 0xFF
-    file.write_bytes(data)
-    with pytest.raises(ArchiveError, match=r"lidar, sample 2: .*rng"):
-        pack(path, tmp_path)
