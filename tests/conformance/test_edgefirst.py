@@ -365,27 +365,6 @@ def test_a_cubes_peaks_stand_in_their_targets_bins(packed: Packed) -> None:
     assert checked > 8
 
 
-def test_exif(packed: Packed) -> None:
-    stream = packed.session.streams["camera"]
-    for frame in (0, 31):
-        with pil.open(io.BytesIO(packed.file(frame, "camera.jpeg").read_bytes())) as image:
-            tags = image.getexif()
-            detail = tags.get_ifd(0x8769)
-            assert image.size == (detail[0xA002], detail[0xA003]) == (1280, 720)
-            pixels = np.array(image)
-        seconds, rest = divmod(int(stream.t_ns[frame]), 1_000_000_000)
-        moment = np.datetime64(seconds, "s").item()
-        assert detail[0x9003] == f"{moment:%Y:%m:%d %H:%M:%S}"
-        assert detail[0x9291] == f"{rest:09d}"
-        assert detail[0x9011] == "+00:00"
-        assert tags[0x0131].startswith("recorder ")
-        assert detail[0xA405] == round(960 / 1280 * 36)
-        reported = detail[0x9286].removeprefix(b"UNICODE\0").decode("utf-16-le")
-        assert json.loads(reported)["parameters"]["fx"] == 960.0
-        recorded = stream.channels["video.avi"].encoded(frame)
-        assert np.array_equal(pixels, np.array(pil.open(io.BytesIO(recorded))))
-
-
 def test_depth_is_that_of_the_points(packed: Packed) -> None:
     """Each point of the picture is one of the sweep's, and those on the road lie on it."""
     frame, _ = packed.frames_with("lidar")[10]
