@@ -25,12 +25,12 @@ from recorder.session.reader import Session
 from recorder.session.upload_record import is_safe_at, read_uploaded
 from recorder.session.validation import validate
 from tests.campaigns import seeded
-from tests.fleet.conftest import ALL, CAMPAIGN
+from tests.fleet.conftest import CAMPAIGN
 from tests.fleet.proxy import Link
 from tests.fleet.servers import S3Server
 from tests.fleet.sessions import content_of, make_session
 
-all_stores = pytest.mark.parametrize("server", ALL, indirect=True)
+all_stores = pytest.mark.parametrize("server", CAMPAIGN, indirect=True)
 LARGE = 2 * PART_BYTES + 4321
 
 
@@ -72,7 +72,7 @@ def test_a_session_arrives_whole(store: Store, session: Path, tmp_path: Path) ->
     assert (told.returncode, told.stdout + told.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("server", CAMPAIGN, indirect=True)
+@all_stores
 def test_a_second_upload_sends_nothing(store: Store, session: Path) -> None:
     upload_session(session, store)
     before = stored(store)
@@ -214,7 +214,7 @@ def test_a_change_between_two_attempts_says_what_to_do(session: Path, tmp_path: 
     assert f"upload into another prefix, or remove {store.url}/drive there" in str(error.value)
 
 
-@pytest.mark.parametrize("server", ["moto"], indirect=True)
+@pytest.mark.parametrize("server", CAMPAIGN[1:2], indirect=True)
 def test_a_bucket_that_vanishes_is_one_message(
     server: S3Server, session: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,7 +232,7 @@ def test_a_bucket_that_vanishes_is_one_message(
     assert read_uploaded(session) is None
 
 
-@pytest.mark.parametrize("server", ["moto"], indirect=True)
+@pytest.mark.parametrize("server", CAMPAIGN[1:2], indirect=True)
 def test_keys_are_in_no_message_session_or_store(
     server: S3Server,
     url: str,
@@ -259,7 +259,7 @@ def test_keys_are_in_no_message_session_or_store(
         assert secret not in said and secret.encode() not in there
 
 
-@pytest.mark.parametrize("server", CAMPAIGN, indirect=True)
+@all_stores
 def test_an_object_that_is_not_what_was_sent_is_found(
     store: Store, session: Path, server: S3Server | None
 ) -> None:
@@ -372,7 +372,7 @@ def test_kills_and_cuts_cost_at_most_a_part(
     assert "upload" not in left
 
 
-@pytest.mark.parametrize("server", ["moto"], indirect=True)
+@pytest.mark.parametrize("server", CAMPAIGN[1:2], indirect=True)
 def test_a_server_that_dies_is_one_message_and_the_upload_goes_on(
     server: S3Server, url: str, session: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -283,7 +283,7 @@ def test_a_kill_at_any_call_leaves_a_sound_session(
 def test_a_full_disk_changes_nothing(recorded: Path, tmp_path: Path, select: Selector) -> None:
     failed = 0
     last = calls(shutil.copytree(recorded, tmp_path / "count"))
-    for at in select(range(1, last + 1, 9), 6):
+    for at in select(range(1, last + 1, 9), 8):
         session = shutil.copytree(recorded, tmp_path / f"at{at}")
         with pytest.MonkeyPatch.context() as patch:
             Kills(patch, at, torn=False, error=errno.ENOSPC)

@@ -158,7 +158,7 @@ def test_rule_06_signature(vehicle: Vehicle, drive: Path, tmp_path: Path) -> Non
     other = vehicle.record("other", 2)
     for signed, fault in (
         (forger.sign(genuine.values), "which is not trusted"),
-        (signatures(other)[0], "is of another first, root, description, session, head"),
+        (signatures(other)[0], "is of another session"),
         (VehicleKey(Path(str(vehicle.key))).sign(genuine.values | {"kind": "archive"}), ""),
     ):
         rewrite(drive)
@@ -173,9 +173,9 @@ def test_rule_06_signature(vehicle: Vehicle, drive: Path, tmp_path: Path) -> Non
 def test_rule_07_last(vehicle: Vehicle, drive: Path) -> None:
     state = read_journal(journal(drive))
     writer = JournalWriter(PosixDisk().reopen(journal(drive), state.length), state)
+    text = f"the record `resume` at byte {state.length}, and what follows, is not signed"
     writer.append("resume")
     writer.close()
-    text = f"the record `resume` at byte {state.length}, and what follows, is not signed"
     assert faults(vehicle, drive) == [f"{journal(drive)}: {text}"]
 
 
