@@ -85,7 +85,7 @@ def padding(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     def finish_longer(builder: Any) -> None:
         if padded[0] and builder._buffer.getbuffer()[builder._record_start_offset] not in FIXED:
             builder.write(b"\x01\xff\xff")
-        finish(builder)
+        finish(builder)  # type: ignore[no-untyped-call]
 
     monkeypatch.setattr(RecordBuilder, "finish_record", finish_longer)
     return padded
