@@ -128,8 +128,8 @@ def test_camera_bytes(stored: Packed) -> None:
     sensor = stored.loader.get_camera_sensor("camera")
     pictures = stored.session.streams["camera"].channels["video.avi"]
     for index in range(sensor.frames_count):
-        stored = sensor.get_frame_handle(index).get_data()
-        assert bytes(stored.get_encoded_image_data()) == pictures.encoded(index)
+        frame = sensor.get_frame_handle(index).get_data()
+        assert bytes(frame.get_encoded_image_data()) == pictures.encoded(index)
         assert sensor.get_frame_generic_meta_data(index)["seq"] == index
 
 
