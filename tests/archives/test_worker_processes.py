@@ -36,7 +36,7 @@ WAYS = {name: ArchiveRequest(name) for name in USERS} | {
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return simulated_session(tmp_path_factory.mktemp("workers") / "drive", 1.2).path
+    return simulated_session(tmp_path_factory.mktemp("workers") / "drive", 0.8).path
 
 
 def packed(out: Path) -> dict[str, str]:

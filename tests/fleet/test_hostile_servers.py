@@ -6,6 +6,7 @@ nothing here is deleted or changed.
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from itertools import count, cycle
@@ -44,6 +45,23 @@ def store(server: Hostile) -> Store:
 @pytest.fixture
 def session(tmp_path: Path) -> Path:
     return make_session(tmp_path / "root/drive")
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, bytes]]:
+    """A session that was uploaded, and the objects that the server has of it."""
+    folder = tmp_path_factory.mktemp("stored")
+    session = make_session(folder / "root/drive")
+    with pytest.MonkeyPatch.context() as patch, hostile_server(patch, folder) as server:
+        upload_session(session, open_store("s3://fleet/v"))
+        return session, dict(server.objects)
+
+
+@pytest.fixture
+def uploaded(server: Hostile, stored: tuple[Path, dict[str, bytes]], tmp_path: Path) -> Path:
+    """The session that the server has."""
+    server.objects.update(stored[1])
+    return shutil.copytree(stored[0], tmp_path / "root/drive")
 
 
 def on(method: str, key: str, answer: Callable[[Request], object]) -> Lie:
@@ -178,12 +196,11 @@ def test_an_answer_that_is_not_the_object_is_an_error_of_it(
     key: str,
     server: Hostile,
     store: Store,
-    session: Path,
+    uploaded: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(base, "MOST_BYTES", 1 << 20)
-    upload_session(session, store)
     server.lies.append(on("GET", key, lie))
     name = key.removeprefix("fleet/v/")
     with pytest.raises((StorageError, FormatError)) as error:
@@ -195,8 +212,8 @@ def test_an_answer_that_is_not_the_object_is_an_error_of_it(
         update = catalog_store(store, tmp_path / "catalog.parquet")
         assert [f"s3://fleet/v/{name}" in str(row.problem) for row in update.rows] == [True]
     with pytest.raises((StorageError, FormatError), match=f"s3://fleet/v/{name}: "):
-        upload_session(session, store, read_back=True)
-    assert not is_safe_at(session, store.url)
+        upload_session(uploaded, store, read_back=True)
+    assert not is_safe_at(uploaded, store.url)
     server.lies.clear()
     assert download_session(store, "drive", tmp_path / "back").files
 
@@ -303,12 +320,11 @@ def test_a_listing_that_cannot_be_true_is_an_error(
     lie: Callable[[Request], object],
     server: Hostile,
     store: Store,
-    session: Path,
+    uploaded: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(s3, "MOST_PAGES", 10)
-    upload_session(session, store)
     server.lies.append(lambda request: request.is_listing and (lie(request), True)[1])
     server.requests.clear()
     with pytest.raises(StorageError, match="s3://fleet/v"):
@@ -318,9 +334,8 @@ def test_a_listing_that_cannot_be_true_is_an_error(
 
 
 def test_keys_that_climb_out_of_the_store_are_no_sessions(
-    server: Hostile, store: Store, session: Path, tmp_path: Path
+    server: Hostile, store: Store, uploaded: Path, tmp_path: Path
 ) -> None:
-    upload_session(session, store)
     for key in ("_manifests/../../x.json", "_manifests/..json", "../../drive/_manifests/x.json"):
         server.objects[f"fleet/v/{key}"] = b"{}"
     update = catalog_store(store, tmp_path / "catalog.parquet")

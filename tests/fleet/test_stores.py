@@ -80,7 +80,14 @@ def test_nothing_is_overwritten(store: Store, tmp_path: Path) -> None:
 
 
 @all_stores
-@pytest.mark.parametrize("size", [0, 1, 2 * PART_BYTES, PART_BYTES + 7])
+@pytest.mark.parametrize(
+    "size",
+    [
+        0,
+        PART_BYTES + 7,
+        *(pytest.param(n, marks=pytest.mark.campaign) for n in (1, 2 * PART_BYTES)),
+    ],
+)
 def test_files_come_back_as_they_were(store: Store, tmp_path: Path, size: int) -> None:
     path, record = tmp_path / "file", tmp_path / "record"
     path.write_bytes(content(size))
