@@ -117,7 +117,7 @@ def test_a_radars_power_over_range_and_speed(
 # --- points
 
 
-def read_pcd(path: str) -> tuple[dict[str, str], Array]:
+def read_pcd(path: str | Path) -> tuple[dict[str, str], Array]:
     """Header and points of a binary PCD, by the published description of the format."""
     head, _, body = Path(path).read_bytes().partition(b"DATA binary\n")
     lines = [line for line in head.decode().splitlines() if not line.startswith("#")]
