@@ -25,7 +25,6 @@ from tests.api.rig import ORIGIN_NS, SIZES
 from tests.archives.edgefirst import rig as edgefirst
 
 Floats = npt.NDArray[np.float64]
-STEP = 1 / 256  # of a depth picture, m
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,13 @@ import numpy as np
 import pytest
 
 from recorder.archives.finalize import ArchiveRequest, Finalized, finalize, prepare
-from recorder.common.errors import ConfigError, FormatError, SessionError, StorageError
+from recorder.common.errors import (
+    ArchiveError,
+    ConfigError,
+    FormatError,
+    SessionError,
+    StorageError,
+)
 from recorder.session.events import make_event
 from tests.acceptance.command import contents
 from tests.archives.ncore.packer_rig import lidar, still_imu
@@ -103,6 +109,7 @@ class ArchiveContract:
     """Bytes that a full disk takes; fewer than the archive has."""
     steps: ClassVar[int] = 5
     """The progress is reported in more steps than these."""
+    needs_samples: ClassVar[bool] = True
 
     def pack(self, path: Path, **options: Any) -> Finalized:
         (result,) = finalize(path, [ArchiveRequest(self.archive, self.options | options)])
@@ -121,38 +128,26 @@ class ArchiveContract:
         assert {path.name for path in place.iterdir()} == {path.name for path in result.files}
         assert result.bytes > 0
 
-    def test_an_older_one_is_replaced(self, session: Path) -> None:
-        first = self.pack(session)
-        inodes = [path.stat().st_ino for path in first.files]
-        again = self.pack(session)
-        assert again.files == first.files
-        assert again.notes == first.notes
-        assert not set(inodes) & {path.stat().st_ino for path in again.files}
-
     def test_progress_comes_to_its_end(self, session: Path) -> None:
-        done = self.progress(session)
+        done, _ = self.progress(session)
         assert done[0] == 0
         assert len(set(done)) > self.steps
 
-    @pytest.mark.parametrize("name", ODD)
-    def test_progress_of_odd_sessions_comes_to_its_end(self, tmp_path: Path, name: str) -> None:
-        self.progress(ODD[name][0](tmp_path / "odd"))
-
-    def progress(self, path: Path, **options: Any) -> list[float]:
-        """The reported amounts of finished work, which end at the announced amount."""
+    def progress(self, path: Path, **options: Any) -> tuple[list[float], Finalized]:
+        """Pack; the reported amounts of finished work, which end at the announced amount."""
         reported: list[tuple[float, float]] = []
         steps = [ArchiveRequest(self.archive, self.options | options)]
-        list(finalize(path, steps, progress=lambda _, *at: reported.append(at)))
+        (result,) = finalize(path, steps, progress=lambda _, *at: reported.append(at))
         done = [at for at, _ in reported]
         assert done == sorted(done)
         (total,) = {total for _, total in reported}
         assert done[-1] == pytest.approx(total, abs=1e-6)
-        return done
+        return done, result
 
     @pytest.mark.parametrize("name", ODD)
     def test_odd_sessions_are_packed_and_it_is_said_once(self, tmp_path: Path, name: str) -> None:
         make, sentence = ODD[name]
-        result = self.pack(make(tmp_path / "odd"))
+        _, result = self.progress(make(tmp_path / "odd"))
         assert sum(sentence in note for note in result.notes) >= 1, result.notes
         assert len(set(result.notes)) == len(result.notes)
         subjects = ("session", "camera", "lidar", "radar", "imu", "poses", "frames")
@@ -163,15 +158,32 @@ class ArchiveContract:
     ) -> None:
         """The first time, and when an older one is replaced."""
         order = SyncOrder(session.parent, monkeypatch)
+        notes, inodes = [], []
         for _ in range(2):
-            for path in self.pack(session).files:
-                assert path in order.renamed
+            made = self.pack(session)
+            assert {*made.files} <= {*order.renamed}
             order.check()
             order.renamed.clear()
+            notes.append(made.notes)
+            inodes += [path.stat().st_ino for path in made.files]
+        assert notes[0] == notes[1] and len({*inodes}) == len(inodes)
 
     def test_an_unknown_option_is_refused(self) -> None:
         with pytest.raises(ConfigError, match=rf"{self.archive}\.no_such_option"):
             prepare([ArchiveRequest(self.archive, {"no_such_option": 1})])
+
+    def test_a_session_without_samples_is_an_error(self, tmp_path: Path) -> None:
+        builder = Builder(tmp_path / "s")
+        builder.add(radar_spec(), count=0)
+        path = builder.close()
+        if not self.needs_samples:
+            assert self.pack(path).notes
+            return
+        with pytest.raises(
+            (ArchiveError, SessionError), match=r"/s: .*has no (sample|stream|pict)"
+        ):
+            self.pack(path)
+        assert not list((path / "_archives" / self.archive).iterdir())
 
     def test_a_failure_names_the_stream_and_leaves_the_older_one(self, session: Path) -> None:
         files = self.pack(session).files

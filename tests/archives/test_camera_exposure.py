@@ -73,7 +73,7 @@ def test_ncore_frames_start_with_the_exposure(
 def test_edgefirst_pictures_have_their_own_exposure(tmp_path: Path) -> None:
     data = pack_edgefirst(built(tmp_path / "s", measured(exposure_ms=3.0)))
     tags = [exif_of(data.file(k, "camera.jpeg"))["exif"].get(EXPOSURE_TAG) for k in range(4)]
-    assert tags == [[0.008], [0.0095], None, [0.0123]]
+    assert tags == [0.008, 0.0095, None, 0.0123]
 
 
 def test_the_vrs_archive_has_the_exposure_of_each_record(tmp_path: Path) -> None:

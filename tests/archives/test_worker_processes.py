@@ -36,7 +36,7 @@ WAYS = {name: ArchiveRequest(name) for name in USERS} | {
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return simulated_session(tmp_path_factory.mktemp("workers") / "drive", 1.2).path
+    return simulated_session(tmp_path_factory.mktemp("workers") / "drive", 0.8).path
 
 
 def packed(out: Path) -> dict[str, str]:
@@ -142,7 +142,9 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.campaign)]
+)
 def test_an_interrupted_command_leaves_no_process_and_no_file(
     session: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -220,7 +222,7 @@ class Waits:
 
 
 def test_two_threads_that_wait_for_the_end_of_a_worker_both_learn_how_it_ended() -> None:
-    for _ in range(20):
+    for _ in range(5):
         worker = WorkerProcess(Waits, ())
         with ThreadPoolExecutor(2) as pool:
             ends = [pool.submit(worker.end) for _ in range(2)]

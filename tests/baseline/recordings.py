@@ -50,7 +50,6 @@ LIVE_SENSORS = {
     "can": {"driver": "can", "source": "sim:"},
     "packets": {"driver": "udp", "source": "sim:"},
 }
-LIVE_SAMPLES = 3
 
 
 @dataclass

@@ -1,3 +1,3 @@
-from tests.cli.fakes import fakes
+from tests.cli.fakes import fakes, fakes_folder
 
-__all__ = ["fakes"]
+__all__ = ["fakes", "fakes_folder"]

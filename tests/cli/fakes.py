@@ -84,15 +84,21 @@ OTHERS = {
 }
 
 
-@pytest.fixture
-def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the package ``fakes``, importable by driver processes."""
-    folder = tmp_path / "path" / "fakes"
-    folder.mkdir(parents=True)
+@pytest.fixture(scope="session")
+def fakes_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package ``fakes``, of which each schema is asked for once."""
+    folder = tmp_path_factory.mktemp("path") / "fakes"
+    folder.mkdir()
     (folder / "__init__.py").touch()
     for name, code in {"good": GOOD, **OTHERS}.items():
         (folder / f"{name}.py").write_text(textwrap.dedent(code))
-    monkeypatch.setenv("PYTHONPATH", str(folder.parent))
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     driver_registry._probe.cache_clear()
     return folder
+
+
+@pytest.fixture
+def fakes(fakes_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the package ``fakes``, importable by driver processes."""
+    monkeypatch.setenv("PYTHONPATH", str(fakes_folder.parent))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    return fakes_folder

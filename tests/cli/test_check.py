@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections import namedtuple
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from recorder.bus.control.keys import make_keys
 from recorder.cli import main
 from recorder.config.settings import StorageSettings
 from recorder.recording import preflight
+from recorder.recording.host import disk
 from recorder.recording.host.disk import FileSystem
 from recorder.recording.preflight import check_root
 from recorder.recording.ring import capacity
@@ -34,6 +36,13 @@ sensors:
   cam: {driver: fakes.good, source: "sim:"}
 """
 Usage = namedtuple("Usage", "total used free")
+
+
+@pytest.fixture(autouse=True)
+def few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure the disk with fewer bytes."""
+    measured = partial(disk.measure, most_bytes=1)
+    monkeypatch.setattr(preflight, "measure", measured)
 
 
 def check(folder: Path, text: str, *options: str) -> tuple[int, Path]:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -86,26 +87,20 @@ def test_refusals_reach_the_user(recorder: Command) -> None:
     assert recorder.rig.running.state == "idle"
 
 
-def test_a_stop_after_loss_says_so(recorder: Command) -> None:
+@pytest.mark.parametrize(
+    ("losses", "text"),
+    [
+        ({"lost": {"buffer": 3}}, "buffer 3"),
+        ({"lost": {}, "unknown_losses": 1}, " MB  1 uncounted"),
+    ],
+)
+def test_a_stop_after_loss_says_so(recorder: Command, losses: dict[str, Any], text: str) -> None:
     recorder("start")
     recorder.rig.run(1)
-    recorder.rig.writer.frozen["cam"] = recorder.rig.writer.streams()["cam"] | {
-        "lost": {"buffer": 3}
-    }
-    code, out, _ = recorder("stop")
-    assert code == 3 and "buffer 3" in out
-
-
-def test_a_stop_after_an_uncounted_loss_says_so(recorder: Command) -> None:
-    recorder("start")
-    recorder.rig.run(1)
-    recorder.rig.writer.frozen["cam"] = recorder.rig.writer.streams()["cam"] | {
-        "lost": {},
-        "unknown_losses": 1,
-    }
+    recorder.rig.writer.frozen["cam"] = recorder.rig.writer.streams()["cam"] | losses
     code, out, _ = recorder("stop")
     (row,) = [line for line in out.splitlines() if line.startswith("cam ")]
-    assert code == 3 and row.endswith(" MB  1 uncounted")
+    assert code == 3 and row.endswith(text), row
 
 
 def test_a_stop_after_a_fault_says_so(recorder: Command) -> None:

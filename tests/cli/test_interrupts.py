@@ -39,7 +39,9 @@ def test_sigterm_ends_a_verb_as_ctrl_c_does() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-@pytest.mark.parametrize("during", ["completion", "packing"])
+@pytest.mark.parametrize(
+    "during", ["completion", pytest.param("packing", marks=pytest.mark.campaign(weight=2))]
+)
 def test_run_says_how_to_pack_what_it_recorded(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -59,17 +59,20 @@ def test_an_emulation_that_cannot_be_names_file_line_and_key(
     )
 
 
+@pytest.mark.parametrize(
+    "source",
+    ["vrs:empty.vrs", pytest.param("session:nothing", marks=pytest.mark.campaign(weight=1))],
+)
 def test_an_address_stands_once_in_a_message(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], source: str
 ) -> None:
     (tmp_path / "empty.vrs").touch()
+    (tmp_path / "nothing").mkdir()
     config = tmp_path / "c.yaml"
-    for source in ("vrs:empty.vrs", "session:nothing"):
-        (tmp_path / "nothing").mkdir(exist_ok=True)
-        config.write_text(f'{HEAD}source: "{source}"}}\n')
-        assert main(["run", str(config), "--root", str(tmp_path / "out")]) == 2
-        said = capfd.readouterr().err
-        assert said.count(source.partition(":")[2]) == 1, said
+    config.write_text(f'{HEAD}source: "{source}"}}\n')
+    assert main(["run", str(config), "--root", str(tmp_path / "out")]) == 2
+    said = capfd.readouterr().err
+    assert said.count(source.partition(":")[2]) == 1, said
 
 
 def full(*command: str, folder: Path) -> str:

@@ -194,7 +194,7 @@ def test_a_dry_run_on_a_read_only_mount(root: Path) -> None:
     assert contents(root) == before
 
 
-@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.campaign)])
 def test_killed_before_any_of_its_calls_and_run_again(tmp_path: Path, step: int) -> None:
     session = begun(tmp_path / "root", "s")
     other = stream("c", 100.0, ("raw",))

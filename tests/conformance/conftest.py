@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.acceptance.command import recorder, write_config
+from tests.acceptance.command import PROJECT, recorder, write_config
+from tests.support.shared import share
 
-# A small radar: 240 frames of it are 6 MB, so that it can run as long as the recordings.
+# A small radar, which can run as long as the recordings.
 RADAR = """{device: AWR1843, frequency: 77.0, idle_time: 6.0, adc_start_time: 5.7,
     ramp_end_time: 34.0, freq_slope: 67.012, adc_samples: 128, sample_rate: 10000,
     frame_length: 8, frame_period: 200.0}""".replace("\n", "")
@@ -37,18 +39,46 @@ def record(folder: Path, sensors: str, seconds: float) -> Path:
     return root / "s"
 
 
+WORLD = f"""version: 1
+storage: {{min_free_gb: 0}}
+calibration: {PROJECT / "configs/demo_calibration.yaml"}
+sensors:
+  camera: {{driver: camera, source: "sim:", width: 1280, height: 720, pace: max}}
+  lidar: {{driver: ouster, source: "sim:", pace: max, mode: 512x10, beams: 64}}
+  radar: {{driver: mmwave, source: "sim:", pace: max, iq_order: qqii}}
+  imu: {{driver: xsens, source: "sim:", pace: max}}
+"""
+
+
+def record_world(folder: Path) -> None:
+    """Two seconds of the simulated drive, with calibration and truth."""
+    config = folder / "config.yaml"
+    config.write_text(WORLD)
+    ran = recorder("run", config, "--root", folder / "s", "--name", "world", "--duration", 2)
+    assert ran.code == 0, ran.err
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the session of `record_world`."""
+    made = share(tmp_path_factory, "world", record_world)
+    return shutil.copytree(made / "s/world", tmp_path_factory.mktemp("world") / "s/world")
+
+
 @pytest.fixture(scope="session")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four simulated sensors, two seconds."""
-    return record(tmp_path_factory.mktemp("simulated"), SIMULATED, 2)
+    made = share(tmp_path_factory, "simulated", lambda folder: record(folder, SIMULATED, 2))
+    return shutil.copytree(made, tmp_path_factory.mktemp("simulated") / "made") / "sessions/s"
 
 
 @pytest.fixture(scope="session")
 def real(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The real recordings of three sensors, and a simulated radar, 48 seconds."""
+    """The real recordings of three sensors, and a simulated radar: their first twelve seconds."""
     sensors = REAL.replace("{data}", str(shared_data))
     sensors = sensors.replace("{lidar}", "OS-1-128_v2.3.0_1024x10")
-    return record(tmp_path_factory.mktemp("real"), sensors, 48)
+    made = share(tmp_path_factory, "real", lambda folder: record(folder, sensors, 12))
+    return shutil.copytree(made, tmp_path_factory.mktemp("real") / "made") / "sessions/s"
 
 
 @pytest.fixture(scope="session")

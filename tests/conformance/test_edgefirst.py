@@ -24,7 +24,7 @@ from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.formats.png import cube_of_picture
 from recorder.perception.radar.radar import RadarGeometry, RadarProcessor
 from recorder.session.reader import Session, lidar_range_mm
-from tests.acceptance.command import PROJECT, recorder
+from tests.acceptance.command import recorder
 from tests.session.build import HEIGHT, WIDTH, Builder, camera_spec
 
 client: Any = pytest.importorskip(
@@ -39,15 +39,6 @@ pytestmark = pytest.mark.conformance
 
 CLIENT = Path(sys.executable).with_name("edgefirst-client")
 GAIN = 16.0
-WORLD = """version: 1
-storage: {{min_free_gb: 0}}
-calibration: {calibration}
-sensors:
-  camera: {{driver: camera, source: "sim:", width: 1280, height: 720, pace: max}}
-  lidar: {{driver: ouster, source: "sim:", pace: max, mode: 512x10, beams: 64}}
-  radar: {{driver: mmwave, source: "sim:", pace: max, iq_order: qqii}}
-  imu: {{driver: xsens, source: "sim:", pace: max}}
-"""
 
 
 class Packed(NamedTuple):
@@ -75,17 +66,6 @@ class Packed(NamedTuple):
             if abs(int(there.t_ns[near]) - t_ns) <= 50_000_000:
                 found.append((frame, near))
         return found
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two seconds of the simulated drive, with calibration and truth."""
-    folder = tmp_path_factory.mktemp("edgefirst")
-    config = folder / "config.yaml"
-    config.write_text(WORLD.format(calibration=PROJECT / "configs/demo_calibration.yaml"))
-    ran = recorder("run", config, "--root", folder / "s", "--name", "world", "--duration", 2)
-    assert ran.code == 0, ran.err
-    return folder / "s" / "world"
 
 
 def pack(session: Path, *options: str, out: Path | None = None) -> Path:
@@ -383,27 +363,6 @@ def test_a_cubes_peaks_stand_in_their_targets_bins(packed: Packed) -> None:
             assert abs(off) < 1.1, (index, target, peak)
             checked += 1
     assert checked > 8
-
-
-def test_exif(packed: Packed) -> None:
-    stream = packed.session.streams["camera"]
-    for frame in (0, 31):
-        with pil.open(io.BytesIO(packed.file(frame, "camera.jpeg").read_bytes())) as image:
-            tags = image.getexif()
-            detail = tags.get_ifd(0x8769)
-            assert image.size == (detail[0xA002], detail[0xA003]) == (1280, 720)
-            pixels = np.array(image)
-        seconds, rest = divmod(int(stream.t_ns[frame]), 1_000_000_000)
-        moment = np.datetime64(seconds, "s").item()
-        assert detail[0x9003] == f"{moment:%Y:%m:%d %H:%M:%S}"
-        assert detail[0x9291] == f"{rest:09d}"
-        assert detail[0x9011] == "+00:00"
-        assert tags[0x0131].startswith("recorder ")
-        assert detail[0xA405] == round(960 / 1280 * 36)
-        reported = detail[0x9286].removeprefix(b"UNICODE\0").decode("utf-16-le")
-        assert json.loads(reported)["parameters"]["fx"] == 960.0
-        recorded = stream.channels["video.avi"].encoded(frame)
-        assert np.array_equal(pixels, np.array(pil.open(io.BytesIO(recorded))))
 
 
 def test_depth_is_that_of_the_points(packed: Packed) -> None:

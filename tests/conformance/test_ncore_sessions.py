@@ -17,7 +17,7 @@ from drivers.mmwave.driver import SIM_CHIRP
 from drivers.mmwave.model import SimulatedRadar
 from drivers.world import World
 from recorder.session.reader import Session, lidar_range_mm
-from tests.acceptance.command import PROJECT, contents, recorder
+from tests.acceptance.command import contents, recorder
 from tests.conftest import SHARED_DATA
 
 components: Any = pytest.importorskip(
@@ -29,15 +29,6 @@ sdk: Any = pytest.importorskip("ouster.sdk.core")
 pytestmark = pytest.mark.conformance
 Floats = npt.NDArray[np.float64]
 
-WORLD = """version: 1
-storage: {{min_free_gb: 0}}
-calibration: {calibration}
-sensors:
-  camera: {{driver: camera, source: "sim:", width: 1280, height: 720, pace: max}}
-  lidar: {{driver: ouster, source: "sim:", pace: max, mode: 512x10, beams: 64}}
-  radar: {{driver: mmwave, source: "sim:", pace: max, iq_order: qqii}}
-  imu: {{driver: xsens, source: "sim:", pace: max}}
-"""
 OUSTER = SHARED_DATA / "ouster"
 PCAPS = sorted(path.name for path in OUSTER.glob("*.pcap")) or ["(none)"]
 
@@ -75,15 +66,17 @@ def record(folder: Path, text: str, name: str, seconds: float) -> Path:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two seconds of the simulated drive, with calibration and truth."""
-    text = WORLD.format(calibration=PROJECT / "configs/demo_calibration.yaml")
-    return record(tmp_path_factory.mktemp("world"), text, "world", 2)
+def packed(world: Path) -> Iterator[Packed]:
+    packed = pack(world)
+    yield packed
+    packed.session.close()
 
 
 @pytest.fixture(scope="module", params=["itar", "folder"])
-def packed(request: pytest.FixtureRequest, world: Path) -> Iterator[Packed]:
-    packed = pack(world, "--option", f"ncore.store={request.param}")
+def stored(request: pytest.FixtureRequest, world: Path) -> Iterator[Packed]:
+    """A session in a store of either kind, each beside what the other tests read."""
+    out = world.parent / request.param
+    packed = pack(world, "--option", f"ncore.store={request.param}", "--out", out)
     yield packed
     packed.session.close()
 
@@ -110,15 +103,15 @@ def test_nothing_recorded_is_touched(world: Path) -> None:
     }
 
 
-def test_sensors_and_interval(packed: Packed) -> None:
-    loader = packed.loader
+def test_sensors_and_interval(stored: Packed) -> None:
+    loader = stored.loader
     assert (loader.camera_ids, loader.lidar_ids, loader.radar_ids) == (
         ["camera"],
         ["lidar"],
         ["radar"],
     )
     interval = loader.sequence_timestamp_interval_us
-    stamps = [s.t_ns for n, s in packed.session.streams.items() if not n.startswith("_")]
+    stamps = [s.t_ns for n, s in stored.session.streams.items() if not n.startswith("_")]
     assert interval.stop - 1 == max(us(int(t[-1])) for t in stamps)
     for name, sensor in (
         ("camera", loader.get_camera_sensor("camera")),
@@ -126,17 +119,17 @@ def test_sensors_and_interval(packed: Packed) -> None:
         ("radar", loader.get_radar_sensor("radar")),
     ):
         ends = sensor.frames_timestamps_us[:, 1]
-        assert np.array_equal(ends, us(packed.session.streams[name].t_ns))
+        assert np.array_equal(ends, us(stored.session.streams[name].t_ns))
         assert (sensor.frames_timestamps_us[:, 0] >= interval.start).all()
     assert loader.generic_meta_data["session_state"] == "clean"
 
 
-def test_camera_bytes(packed: Packed) -> None:
-    sensor = packed.loader.get_camera_sensor("camera")
-    pictures = packed.session.streams["camera"].channels["video.avi"]
+def test_camera_bytes(stored: Packed) -> None:
+    sensor = stored.loader.get_camera_sensor("camera")
+    pictures = stored.session.streams["camera"].channels["video.avi"]
     for index in range(sensor.frames_count):
-        stored = sensor.get_frame_handle(index).get_data()
-        assert bytes(stored.get_encoded_image_data()) == pictures.encoded(index)
+        frame = sensor.get_frame_handle(index).get_data()
+        assert bytes(frame.get_encoded_image_data()) == pictures.encoded(index)
         assert sensor.get_frame_generic_meta_data(index)["seq"] == index
 
 

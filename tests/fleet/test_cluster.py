@@ -28,7 +28,7 @@ from tests.fleet.sessions import make_session
 from tests.fleet.test_uploading import stored
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.parametrize("server", ["moto"], indirect=True)
+on_moto = pytest.mark.parametrize("server", ["moto"], indirect=True)
 SESSIONS = 6
 
 
@@ -75,6 +75,7 @@ def reference(source: str, tmp_path: Path) -> dict[str, bytes]:
     return stored(open_store(url))
 
 
+@on_moto
 @pytest.mark.campaign(weight=20)
 def test_a_fleet_is_packed_once(url: str, dask: DaskProcesses, tmp_path: Path) -> None:
     source, out = uploaded(url, tmp_path, 2), f"{url}/out"
@@ -88,6 +89,7 @@ def test_a_fleet_is_packed_once(url: str, dask: DaskProcesses, tmp_path: Path) -
     assert values["archives"] == [] and len(values["finished"]) == 4
 
 
+@on_moto
 @seeded(0, weight=60, least=3)
 def test_whatever_is_killed_the_result_is_the_same(
     url: str, dask: DaskProcesses, tmp_path: Path, seed: int
@@ -129,6 +131,7 @@ def test_whatever_is_killed_the_result_is_the_same(
     assert stored(there) == reference(source, tmp_path), kills
 
 
+@on_moto
 @pytest.mark.campaign(weight=6)
 def test_failed_sessions_are_reported_and_stop_nothing(
     url: str, server: S3Server, dask: DaskProcesses, tmp_path: Path
@@ -144,6 +147,7 @@ def test_failed_sessions_are_reported_and_stop_nothing(
     assert len(lines) == 2 and all("/s1/imu/acc: is not what was uploaded" in x for x in lines)
 
 
+@on_moto
 @pytest.mark.campaign(weight=8)
 def test_a_scheduler_that_dies_is_one_message(
     url: str, dask: DaskProcesses, tmp_path: Path
@@ -162,6 +166,7 @@ def test_a_scheduler_that_dies_is_one_message(
         assert "Traceback" not in said
 
 
+@on_moto
 @pytest.mark.campaign(weight=4)
 def test_wrong_keys_on_the_workers_are_their_message(
     url: str, server: S3Server, tmp_path: Path
@@ -183,7 +188,8 @@ def test_wrong_keys_on_the_workers_are_their_message(
     )
 
 
-def test_processes_of_this_machine(url: str, tmp_path: Path) -> None:
+@pytest.mark.campaign(weight=6)
+def test_processes_of_this_machine(tmp_path: Path) -> None:
     root = make_session(tmp_path / "root/a").parent
     done = subprocess.run(
         [
@@ -198,7 +204,7 @@ def test_processes_of_this_machine(url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.campaign(weight=8)
-def test_an_interrupt_while_workers_start_is_one_message(url: str, tmp_path: Path) -> None:
+def test_an_interrupt_while_workers_start_is_one_message(tmp_path: Path) -> None:
     """Ctrl-C reaches the whole group of processes."""
     root = make_session(tmp_path / "root/a").parent
     process = subprocess.Popen(
@@ -233,7 +239,6 @@ def test_an_interrupt_while_workers_start_is_one_message(url: str, tmp_path: Pat
     ],
 )
 def test_wrong_words(
-    url: str,
     words: list[str],
     code: int,
     message: str,
@@ -247,9 +252,8 @@ def test_wrong_words(
     assert message in capsys.readouterr().err
 
 
-def test_a_scheduler_that_is_not_there(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.campaign(weight=3)
+def test_a_scheduler_that_is_not_there(tmp_path: Path) -> None:
     make_session(tmp_path / "a")
     program = (
         "import sys; from recorder.fleet import dask_cluster as d; d._CONNECT_S = 1.0\n"

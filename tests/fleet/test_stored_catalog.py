@@ -17,13 +17,13 @@ from recorder.fleet.store import open_store
 from recorder.fleet.store.base import Store
 from recorder.fleet.stored_catalog import catalog_store
 from recorder.fleet.uploading import upload_session
-from tests.fleet.conftest import ALL
+from tests.fleet.conftest import CAMPAIGN
 from tests.fleet.sessions import make_session
 
 pytest.importorskip("pyarrow")
 
 
-@pytest.mark.parametrize("server", ALL, indirect=True)
+@pytest.mark.parametrize("server", CAMPAIGN, indirect=True)
 def test_a_stores_sessions_are_in_its_catalog(store: Store, tmp_path: Path) -> None:
     out = tmp_path / "fleet.parquet"
     for name in ("b", "a"):

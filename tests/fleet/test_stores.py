@@ -81,7 +81,14 @@ def test_nothing_is_overwritten(store: Store, tmp_path: Path) -> None:
 
 
 @all_stores
-@pytest.mark.parametrize("size", [0, 1, PART_BYTES, 2 * PART_BYTES, 2 * PART_BYTES + 7])
+@pytest.mark.parametrize(
+    "size",
+    [
+        0,
+        PART_BYTES + 7,
+        *(pytest.param(n, marks=pytest.mark.campaign) for n in (1, 2 * PART_BYTES)),
+    ],
+)
 def test_files_come_back_as_they_were(store: Store, tmp_path: Path, size: int) -> None:
     path, record = tmp_path / "file", tmp_path / "record"
     path.write_bytes(content(size))
@@ -136,7 +143,7 @@ def test_an_upload_goes_on_where_it_was_cut_off(
     assert_nothing_is_left(store, server, record)
 
 
-@all_stores
+@pytest.mark.parametrize("server", CAMPAIGN, indirect=True)
 def test_a_file_that_changed_in_between_is_sent_anew(
     store: Store, server: S3Server | None, source: Path, tmp_path: Path
 ) -> None:
@@ -150,7 +157,7 @@ def test_a_file_that_changed_in_between_is_sent_anew(
     assert_nothing_is_left(store, server, record)
 
 
-@all_stores
+@pytest.mark.parametrize("server", CAMPAIGN, indirect=True)
 def test_a_file_that_changes_meanwhile_is_no_object(
     store: Store, source: Path, tmp_path: Path
 ) -> None:

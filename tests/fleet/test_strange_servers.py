@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -15,61 +13,34 @@ from recorder.cli import main
 from recorder.fleet.store import open_store
 from recorder.fleet.store.base import PART_BYTES, Store, StoreRefusedError, StoreUnreachableError
 from recorder.fleet.uploading import upload_session
+from tests.fleet.hostile_server import Request, hostile_server
 from tests.fleet.sessions import make_session
 
 PAGE = b"<html><body>Accept the terms of this network</body></html>"
 
 
-class Stranger(BaseHTTPRequestHandler):
-    """Answers every request with the same page."""
+@contextmanager
+def answering(
+    status: int, page: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Store]:
+    """The store of a server that gives every answer the same status and page."""
+    where = "http://127.0.0.1:9/login" if status in (302, 307) else ""
 
-    status = 200
-    page = PAGE
+    def answer(request: Request) -> bool:
+        request.reply(page, status, Content_Type="text/html", ETag="", Location=where)
+        return True
 
-    def answer(self) -> None:
-        left = int(self.headers.get("Content-Length") or 0)
-        while left:
-            left -= len(self.rfile.read(min(left, 1 << 20)))
-        self.send_response(self.status)
-        if self.status in (302, 307):
-            self.send_header("Location", "http://127.0.0.1:9/login")
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(self.page)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(self.page)
-
-    def __getattr__(self, name: str) -> Callable[[], None]:
-        if name.startswith("do_"):
-            return self.answer
-        raise AttributeError(name)
-
-    def log_message(self, *_: object) -> None:
-        pass
+    with hostile_server(monkeypatch, tmp_path) as server:
+        server.lies.append(answer)
+        yield open_store("s3://fleet/v")
 
 
 @pytest.fixture(params=[200, 302, 307, 404])
 def strangers_store(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[Store]:
-    with answering(request.param, monkeypatch, tmp_path) as store:
+    with answering(request.param, PAGE, monkeypatch, tmp_path) as store:
         yield store
-
-
-@contextmanager
-def answering(status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Store]:
-    """The store of a server that gives every answer the same status."""
-    monkeypatch.setattr(Stranger, "status", status)
-    with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
-        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            monkeypatch.setenv(name, "x")
-        yield open_store("s3://fleet/v")
-        server.shutdown()
-        thread.join()
 
 
 def test_nothing_counts_as_done_that_a_stranger_answers(
@@ -115,7 +86,6 @@ def test_what_is_so_for_all_sessions_is_said_once(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(Stranger, "page", XML.format(code).encode())
     monkeypatch.setattr(time, "sleep", lambda _: None)  # of botocore, between its attempts
     for name in ("a", "b"):
         make_session(tmp_path / "root" / name)
@@ -127,7 +97,7 @@ def test_what_is_so_for_all_sessions_is_said_once(
     )
     for name in ("a", "b"):
         (tmp_path / f"root/{name}/_recorder/checksums.csv").write_text("file,md5\n")
-    with answering(status, monkeypatch, tmp_path) as store:
+    with answering(status, XML.format(code).encode(), monkeypatch, tmp_path) as store:
         with pytest.raises(kind):
             store.put_new("key", b"data")
         with pytest.raises(kind):

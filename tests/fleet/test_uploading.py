@@ -27,12 +27,12 @@ from recorder.session.outputs import is_safe_at, read_uploaded
 from recorder.session.reader import Session
 from recorder.session.validation import validate
 from tests.campaigns import seeded
-from tests.fleet.conftest import ALL
+from tests.fleet.conftest import CAMPAIGN
 from tests.fleet.proxy import Link
 from tests.fleet.servers import S3Server
 from tests.fleet.sessions import content_of, make_session
 
-all_stores = pytest.mark.parametrize("server", ALL, indirect=True)
+all_stores = pytest.mark.parametrize("server", CAMPAIGN, indirect=True)
 LARGE = 2 * PART_BYTES + 4321
 
 
@@ -216,7 +216,7 @@ def test_a_change_between_two_attempts_says_what_to_do(session: Path, tmp_path: 
     assert f"upload into another prefix, or remove {store.url}/drive there" in str(error.value)
 
 
-@pytest.mark.parametrize("server", ["moto"], indirect=True)
+@pytest.mark.parametrize("server", CAMPAIGN[1:2], indirect=True)
 def test_a_bucket_that_vanishes_is_one_message(
     server: S3Server, session: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,7 +234,7 @@ def test_a_bucket_that_vanishes_is_one_message(
     assert read_uploaded(session) is None
 
 
-@pytest.mark.parametrize("server", ["moto"], indirect=True)
+@pytest.mark.parametrize("server", CAMPAIGN[1:2], indirect=True)
 def test_keys_are_in_no_message_session_or_store(
     server: S3Server,
     url: str,
@@ -374,7 +374,7 @@ def test_kills_and_cuts_cost_at_most_a_part(
     assert "upload" not in left
 
 
-@pytest.mark.parametrize("server", ["moto"], indirect=True)
+@pytest.mark.parametrize("server", CAMPAIGN[1:2], indirect=True)
 def test_a_server_that_dies_is_one_message_and_the_upload_goes_on(
     server: S3Server, url: str, session: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,7 @@
 
 A forger can write to everything but the folder of the key, and has a key of his own.  He changes
 something, and may make all digests anew and sign them with his key, or with signatures that the
-vehicle made of something else.
+vehicle made of something else.  Changes without that are those of `mutations`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import random
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -147,13 +146,6 @@ def _edit_text(rng: random.Random, text: str) -> str:
 # Forgeries: each changes a folder, and returns what it did
 
 
-def change_bytes(rng: random.Random, path: Path, _: Loot) -> str:
-    file = rng.choice(_committed(path))
-    data = file.read_bytes()
-    file.write_bytes(_other_bytes(rng, data))
-    return f"bytes of {file.relative_to(path)}"
-
-
 def change_data_and_journal(rng: random.Random, path: Path, loot: Loot) -> str:
     changed = _changed(rng, path)
     rewrite(path, data=changed)
@@ -278,60 +270,11 @@ def reopen(rng: random.Random, path: Path, loot: Loot) -> str:
     return f"open again, with other {', '.join(changed)}"
 
 
-def remove(rng: random.Random, path: Path, _: Loot) -> str:
-    target = rng.choice([*_committed(path), *(p for p in path.iterdir() if p.is_dir())])
-    if target.name in ("_archives", "salvage"):
-        raise ImpossibleError
-    shutil.rmtree(target) if target.is_dir() else target.unlink()
-    return f"without {target.relative_to(path)}"
-
-
-def add(rng: random.Random, path: Path, loot: Loot) -> str:
-    folder = rng.choice([path, path / "imu", path / "_recorder"])
-    name = rng.choice(("x", "ACC", "acc\u0301", "meta.json ", "commits.1", ".hidden", "rot.raw"))
-    target = folder / name
-    match rng.randrange(5):
-        case 0:
-            os.mkfifo(target)
-        case 1:
-            target.symlink_to(rng.choice(("/dev/zero", "/etc/hostname", "..", str(loot.other[0]))))
-        case 2:
-            target.mkdir()
-        case 3:
-            shutil.copytree(loot.other[0], target)
-        case _:
-            target.write_bytes(rng.randbytes(9))
-    return f"{target.relative_to(path)} was added"
-
-
-def link_away(rng: random.Random, path: Path, _: Loot) -> str:
-    """A file or folder is elsewhere, and linked."""
-    target = rng.choice([*_committed(path), path / "imu", path / "_recorder"])
-    away = path.with_name("away")
-    target.rename(away)
-    target.symlink_to(away)
-    return f"{target.relative_to(path)} is a link"
-
-
-def make_pipe(rng: random.Random, path: Path, _: Loot) -> str:
-    target = rng.choice(_committed(path))
-    target.unlink()
-    os.mkfifo(target)
-    return f"{target.relative_to(path)} is a pipe"
-
-
-def rename_folder(rng: random.Random, path: Path, _: Loot) -> str:
-    name = rng.choice((path.name.upper(), path.name + " ", path.name + "\u200b", "x"))
-    path.rename(path.with_name(name))
-    return f"under the name {name!r}"
-
-
 OF_SESSIONS: Mapping[str, Callable[[random.Random, Path, Loot], str]] = {
     f.__name__: f
     for f in (
-        *(change_bytes, change_data_and_journal, change_header, claim_origin, swap_files),
-        *(swap_streams, replace_session, drop_records, sign_again, reopen, remove, add),
-        *(link_away, make_pipe, rename_folder),
+        *(change_data_and_journal, change_header, claim_origin, swap_files, swap_streams),
+        *(replace_session, drop_records, sign_again, reopen),
     )
 }
 
@@ -433,22 +376,13 @@ def change_configuration(rng: random.Random, path: Path, _: Loot) -> str:
 OF_CLIPS: Mapping[str, Callable[[random.Random, Path, Loot], str]] = {
     f.__name__: f
     for f in (
-        *(change_bytes, change_samples, change_statement, drop_stream, change_proof),
-        *(change_configuration, claim_origin, swap_files, remove, add, link_away, make_pipe),
-        rename_folder,
+        *(change_samples, change_statement, drop_stream, change_proof, change_configuration),
+        *(claim_origin, swap_files),
     )
 }
 
 
 # Of archives, in a session's folder
-
-
-def change_archive(rng: random.Random, path: Path, _: Loot) -> str:
-    record = rng.choice(sorted(path.glob("_archives/*.json")))
-    files = [p for p in (record.parent / record.stem).rglob("*") if p.is_file()]
-    target = rng.choice([record, *files])
-    target.write_bytes(_other_bytes(rng, target.read_bytes()))
-    return f"bytes of {target.name}"
 
 
 def change_archive_and_record(rng: random.Random, path: Path, loot: Loot) -> str:
@@ -493,24 +427,8 @@ def other_archive(rng: random.Random, path: Path, loot: Loot) -> str:
     return "another session's archives"
 
 
-def add_archive(rng: random.Random, path: Path, _: Loot) -> str:
-    name = rng.choice(("vrs/more.vrs", "vrs/.x", "ncore/drive.json", "x", "VRS.json", "l5kit/a/b"))
-    (path / "_archives" / name).parent.mkdir(parents=True, exist_ok=True)
-    (path / "_archives" / name).write_bytes(b"x")
-    return f"{name} was added to the archives"
-
-
-def remove_record(rng: random.Random, path: Path, _: Loot) -> str:
-    rng.choice(sorted(path.glob("_archives/*.json"))).unlink()
-    return "without an archive's record"
-
-
 OF_ARCHIVES: Mapping[str, Callable[[random.Random, Path, Loot], str]] = {
-    f.__name__: f
-    for f in (
-        *(change_archive, change_archive_and_record, change_record, other_archive, add_archive),
-        remove_record,
-    )
+    f.__name__: f for f in (change_archive_and_record, change_record, other_archive)
 }
 
 

@@ -64,21 +64,6 @@ def test_the_vehicle_signs_no_archive_of_what_is_not_proven(
     assert f"{session}: its archives will not be signed: {session}/" in capfd.readouterr().err
 
 
-def test_an_archive_of_a_session_without_a_signature_is_not_proven(
-    vehicle: Vehicle, tmp_path: Path
-) -> None:
-    """Even if the key signed it: what it was made from is proven by nothing."""
-    assert vehicle.key is not None
-    archives = pack(Vehicle(tmp_path / "plain", None).record("drive"))
-    record = archives / "vrs.json"
-    values = json.loads(record.read_text())
-    values["custody"] = VehicleKey(vehicle.key).sign(statement_of(record)).to_record()
-    record.write_bytes(encode_record(values))
-    apart = Path(shutil.copytree(archives, tmp_path / "apart"))
-    text = "made from drive, which has no signature: nothing proves it"
-    assert faults(vehicle, apart) == [f"{apart}/vrs: {text}"]
-
-
 def test_an_archive_of_another_session_is_found(vehicle: Vehicle) -> None:
     """It is proven by itself, but it is not of the session in whose folder it lies."""
     one, other = vehicle.record("a"), vehicle.record("b", 2)

@@ -143,7 +143,7 @@ def test_a_changed_byte_is_found_with_its_place(rig: Rig, tmp_path: Path, select
     for pieces in table.pieces.values():
         for number, at, size, *_ in pieces:
             used.setdefault(table.files[number], []).append((at, size))
-    for path, before in select(data.items(), 12):
+    for path, before in select(data.items(), 7):
         name = path.relative_to(clip).as_posix()
         if not used.get(name):
             continue
@@ -172,7 +172,7 @@ def test_a_changed_proof_is_found(rig: Rig, tmp_path: Path, select: Selector) ->
     table, literals = OriginProof.read(path), len(whole) - 8 - int.from_bytes(whole[-8:], "little")
     places = [rng.randrange(literals) for _ in range(10)]
     places += [rng.randrange(literals, len(whole)) for _ in range(60)]
-    for at in select(places, 24):
+    for at in select(places, 10):
         flip(path, at, 1 << rng.randrange(8))
         found = check(clip, rig.trust)
         if at < literals:
@@ -271,26 +271,6 @@ def test_a_channel_that_was_left_out_is_found(rig: Rig, tmp_path: Path) -> None:
     assert f"{clip / 'radar'}: lacks valid, which drive has" in found
 
 
-@pytest.mark.parametrize("what", ["statement", "signature", "root", "name"])
-def test_another_statement_proves_nothing(rig: Rig, tmp_path: Path, what: str) -> None:
-    clip = rig.cut(tmp_path, part(2.35, 4.42))
-    path = clip / "_recorder/session.json"
-    values = json.loads(path.read_text())
-    (origin,) = values["origin"]["sessions"]
-    other = {
-        "statement": ("clean", "clear"),
-        "signature": (origin["signed"]["signature"], "0" * 128),
-    }
-    if what in other:
-        origin["signed"][what] = origin["signed"][what].replace(*other[what])
-    else:
-        origin[what] = {"root": "0" * 64, "name": "other"}[what]
-    path.write_text(json.dumps(values))
-    (fault,) = check(clip, rig.trust).faults
-    assert "its source " in fault and "the signature" in fault
-    assert not verify(clip, rig.trust).sound
-
-
 def test_the_key_of_somebody_else_proves_nothing(rig: Rig, tmp_path: Path) -> None:
     clip = rig.cut(tmp_path, part(2.35, 4.42))
     other = Trust([str(make_key(tmp_path / "other").with_suffix(".pub"))])
@@ -346,10 +326,15 @@ def test_videos_of_several_segments(
     assert proof.sound and "every sample of 4 streams is of drive" in proof.proven[-1]
 
 
-@pytest.mark.parametrize("packed", ["", "source", "clip", "both"])
-@pytest.mark.parametrize("interval", [(None, None), (0.5, 2.0), (1.0, None)])
+@pytest.mark.parametrize(
+    ("interval", "packed"),
+    [
+        ((None, None), ""), ((None, None), "both"), ((0.5, 2.0), "source"), ((0.5, 2.0), "both"),
+        ((1.0, None), "clip"),
+    ],
+)  # fmt: skip
 def test_channels_that_are_packed_later(
-    tmp_path: Path, packed: str, interval: tuple[float | None, float | None]
+    tmp_path: Path, interval: tuple[float | None, float | None], packed: str
 ) -> None:
     """Also ``lzma``, of which samples at the edges are compressed again, and `raw`."""
     vehicle = Vehicle.make(tmp_path)
@@ -397,13 +382,6 @@ def test_samples_of_a_writer_that_resumed_are_those_that_stayed() -> None:
         select_groups(groups, 5, 10)
     with pytest.raises(FormatError, match="no digests of sample 1"):
         select_groups(group_samples(cut[2:], "imu"), 1, 5)
-
-
-def test_a_clip_that_is_moved_needs_only_the_key(rig: Rig, tmp_path: Path) -> None:
-    clip = rig.cut(tmp_path / "made", part(1.1, 1.9))
-    (tmp_path / "empty").mkdir()
-    moved = Path(shutil.move(clip, tmp_path / "empty/clip"))
-    assert verify(moved, rig.trust).sound
 
 
 def test_a_proof_reads_only_what_is_around_the_clip(rig: Rig, tmp_path: Path) -> None:

@@ -259,7 +259,7 @@ def calls(session: Path) -> int:
     return kills.count
 
 
-@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.campaign(weight=16))])
+@pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.campaign(weight=16))])
 def test_a_kill_at_any_call_leaves_a_sound_session(
     recorded: Path, tmp_path: Path, every: int
 ) -> None:
@@ -283,7 +283,7 @@ def test_a_kill_at_any_call_leaves_a_sound_session(
 def test_a_full_disk_changes_nothing(recorded: Path, tmp_path: Path, select: Selector) -> None:
     failed = 0
     last = calls(shutil.copytree(recorded, tmp_path / "count"))
-    for at in select(range(1, last + 1, 9), 12):
+    for at in select(range(1, last + 1, 9), 8):
         session = shutil.copytree(recorded, tmp_path / f"at{at}")
         with pytest.MonkeyPatch.context() as patch:
             Kills(patch, at, torn=False, error=errno.ENOSPC)
@@ -297,7 +297,7 @@ def test_a_full_disk_changes_nothing(recorded: Path, tmp_path: Path, select: Sel
         repack(session)
         assert_packed(session)
         shutil.rmtree(session)
-    assert failed > 3
+    assert failed > 1
 
 
 def test_packed_samples_are_not_packed_again(session: Path) -> None:

@@ -36,17 +36,18 @@ def test_nothing_of_a_sensor(tmp_path: Path) -> None:
     assert found.pose is None and found.resolution is None
 
 
-@pytest.mark.parametrize("numbers", [0, 1, 2, 4, 5])
-def test_a_place_has_three_numbers(tmp_path: Path, numbers: int) -> None:
-    pose = f"{{translation_m: {[1.0] * numbers}, quaternion_xyzw: [0, 0, 0, 1]}}"
-    with pytest.raises(ConfigError, match=r"c.yaml:2: .*cam.T_sensor_rig.translation_m: needs 3"):
-        read(tmp_path / "c.yaml", f"{{T_sensor_rig: {pose}}}")
-
-
-@pytest.mark.parametrize("numbers", [0, 3, 5])
-def test_a_rotation_has_four_numbers(tmp_path: Path, numbers: int) -> None:
-    pose = f"{{translation_m: [1, 2, 3], quaternion_xyzw: {[0.5] * numbers}}}"
-    with pytest.raises(ConfigError, match=r"cam.T_sensor_rig.quaternion_xyzw: needs 4 numbers"):
+@pytest.mark.parametrize(
+    ("place", "turn", "wrong"),
+    [
+        *([[1.0] * n, [0, 0, 0, 1], "translation_m: needs 3"] for n in (0, 1, 2, 4, 5)),
+        *([[1, 2, 3], [0.5] * n, "quaternion_xyzw: needs 4 numbers"] for n in (0, 3, 5)),
+    ],
+)
+def test_a_pose_has_three_and_four_numbers(
+    tmp_path: Path, place: list[float], turn: list[float], wrong: str
+) -> None:
+    pose = f"{{translation_m: {place}, quaternion_xyzw: {turn}}}"
+    with pytest.raises(ConfigError, match=rf"c.yaml:2: .*cam.T_sensor_rig.{wrong}"):
         read(tmp_path / "c.yaml", f"{{T_sensor_rig: {pose}}}")
 
 

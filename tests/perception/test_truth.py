@@ -13,7 +13,6 @@ from typing import Any
 
 import cv2
 import numpy as np
-import numpy.typing as npt
 import pytest
 from ouster.sdk import core
 from scipy.spatial.transform import Rotation
@@ -44,8 +43,6 @@ from recorder.perception.radar.geometry import SPEED_OF_LIGHT, RadarGeometry
 from recorder.session.reader import Session
 from tests.archives.ncore.packer_rig import add_poses
 from tests.session.build import START_NS, Builder, imu_spec
-
-Floats = npt.NDArray[np.float64]
 
 # A sensor that is mounted askew about all three axes, and not in the rig's origin.
 ASKEW = Rotation.from_euler("ZYX", [50, -20, 110], degrees=True)

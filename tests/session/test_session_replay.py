@@ -37,6 +37,7 @@ class FakeTap:
         self.unwanted = unwanted
         self.declared: dict[str, StreamSpec] = {}
         self.got: list[tuple[int, Message]] = []
+        self.stop = threading.Event()
 
     def declare(self, spec: StreamSpec) -> None:
         self.declared[spec.name] = spec
@@ -99,34 +100,32 @@ def test_replay_of_some_streams_skips_what_nobody_wants(built: Builder) -> None:
     assert set(tap.declared) == {"imu", "radar"}
 
 
+class Stopping(FakeTap):
+    """Ends a replay after so many messages."""
+
+    stop_after = 20
+
+    def publish(self, message: Message) -> None:
+        super().publish(message)
+        if len(self.got) == self.stop_after:
+            self.stop.set()
+
+
 def test_replay_ends_when_it_is_told_to(built: Builder) -> None:
-    clock, stop = ManualClock(), threading.Event()
-
-    class Stopping(FakeTap):
-        def publish(self, message: Message) -> None:
-            super().publish(message)
-            if len(self.got) == 20:
-                stop.set()
-
+    clock = ManualClock()
     tap = Stopping(clock)
     with Session(built.path) as session:
-        sent = Replay(session).run(tap, clock, stop, loop=True)
+        sent = Replay(session).run(tap, clock, tap.stop, loop=True)
     assert len(tap.got) == 20
     assert sum(sent.values()) == sum(m.count or 0 for _, m in tap.got)
 
 
 def test_replay_in_a_loop_goes_on_in_time(built: Builder) -> None:
-    clock, stop = ManualClock(), threading.Event()
-
-    class Stopping(FakeTap):
-        def publish(self, message: Message) -> None:
-            super().publish(message)
-            if len(self.got) == 150:
-                stop.set()
-
+    clock = ManualClock()
     tap = Stopping(clock)
+    tap.stop_after = 150
     with Session(built.path) as session:
-        Replay(session, ["imu"]).run(tap, clock, stop, loop=True)
+        Replay(session, ["imu"]).run(tap, clock, tap.stop, loop=True)
     times = np.concatenate([np.asarray(m.t_mono_ns) for _, m in tap.got])
     steps = np.diff(times)
     assert len(tap.got) == len(times) == 150 and steps.min() > 0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import json
-import struct
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from typing import Any
 import cv2
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
 from recorder.archives.finalize import ArchiveRequest, Finalized, collect, finalize
 from recorder.formats.png import cube_of_picture
@@ -100,37 +101,14 @@ def points(data: bytes) -> Array:
 
 
 def exif_of(data: bytes) -> dict[str, dict[int, Any]]:
-    """EXIF of a JPEG or a PNG: tags of the IFDs ``0``, ``exif`` and ``gps``."""
-    at = data.index(b"Exif\0\0") + 6 if data[:2] == b"\xff\xd8" else data.index(b"eXIf") + 4
-    tiff = data[at:]
-    assert tiff[:4] == b"II*\0"
-    found = {"0": ifd_of(tiff, struct.unpack_from("<I", tiff, 4)[0])}
+    """EXIF of a JPEG or a PNG as Pillow reads it: tags of the IFDs ``0``, ``exif`` and ``gps``."""
+    with Image.open(io.BytesIO(data)) as image:
+        tags = image.getexif()
+    found = {"0": dict(tags)}
     for tag, name in ((0x8769, "exif"), (0x8825, "gps")):
-        if tag in found["0"]:
-            found[name] = ifd_of(tiff, found["0"].pop(tag)[0])
+        if found["0"].pop(tag, None) is not None:
+            found[name] = tags.get_ifd(tag)
     return found
-
-
-def ifd_of(tiff: bytes, at: int) -> dict[int, Any]:
-    """An IFD's values: texts, bytes, or lists of numbers."""
-    (count,) = struct.unpack_from("<H", tiff, at)
-    values: dict[int, Any] = {}
-    for place in range(at + 2, at + 2 + 12 * count, 12):
-        tag, kind, number = struct.unpack_from("<HHI", tiff, place)
-        size = number * {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 7: 1}[kind]
-        start = place + 8 if size <= 4 else struct.unpack_from("<I", tiff, place + 8)[0]
-        raw = tiff[start : start + size]
-        if kind == 2:
-            values[tag] = raw.removesuffix(b"\0").decode("ascii")
-        elif kind in (1, 7):
-            values[tag] = raw
-        elif kind == 5:
-            parts = struct.unpack(f"<{2 * number}I", raw)
-            values[tag] = [a / b for a, b in zip(parts[::2], parts[1::2], strict=True)]
-        else:
-            values[tag] = list(struct.unpack(f"<{number}{'H' if kind == 3 else 'I'}", raw))
-    assert list(values) == sorted(values)
-    return values
 
 
 def viewpoint(data: bytes) -> list[float]:

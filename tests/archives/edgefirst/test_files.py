@@ -249,7 +249,7 @@ def test_a_focal_length_of_any_lens_fits_its_tag(focal_px: float, shown: int) ->
     picture = bytes(
         exif_.insert_exif(jpeg(), encode_exif(Exif(T_NS, size=(64, 48), focal_px=focal_px)))
     )
-    assert exif_of(picture)["exif"][0xA405] == [shown]
+    assert exif_of(picture)["exif"][0xA405] == shown
 
 
 def test_exif_that_does_not_fit() -> None:

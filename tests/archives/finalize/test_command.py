@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -103,28 +104,18 @@ def test_one_archive_that_fails(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["--to", "ncore", "--option", "l5kit.x=1"], "an archive that --to does not name"),
         (["--to", "ncore", "--option", "ncore.store=tar"], "ncore.store=tar: 'tar' is not one of"),
         (["--to", "ncore", "--calibration", "none.yaml"], "none.yaml"),
+        (["--pending", "rig.yaml"], "--pending: takes neither sessions nor --to"),
+        ([None], "needs sessions, or --pending"),
+        ([None, "--to", "ncore"], "needs sessions, or --pending"),
+        ([None, "--pending", "rig.yaml", "--to", "ncore"], "--pending: takes neither sessions nor"),
     ],
 )
 def test_wrong_usage(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str | None], words: str
 ) -> None:
-    assert run(session(tmp_path / "drive"), *arguments) == 2
-    assert words in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([], "needs sessions, or --pending"),
-        (["--to", "ncore"], "needs sessions, or --pending"),
-        (["--pending", "rig.yaml", "--to", "ncore"], "--pending: takes neither sessions nor --to"),
-        (["drive", "--pending", "rig.yaml"], "--pending: takes neither sessions nor --to"),
-    ],
-)
-def test_sessions_and_pending_exclude_each_other(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
-) -> None:
-    assert run(*arguments) == 2
+    """None: without a session."""
+    path = session(tmp_path / "drive")
+    assert run(*(arguments[1:] if arguments[0] is None else [path, *arguments])) == 2
     assert words in capsys.readouterr().err
 
 
@@ -241,7 +232,7 @@ def test_configured_archives(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_a_session_is_packed_by_a_process_that_gives_way(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = session(tmp_path / "drive")
     before = os.getpriority(os.PRIO_PROCESS, 0)
@@ -251,5 +242,6 @@ def test_a_session_is_packed_by_a_process_that_gives_way(
     assert archives is not None
     assert (path / "_archives/ncore/drive.ncore4.zarr").is_dir()
     assert os.getpriority(os.PRIO_PROCESS, 0) == before
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1, b""))
     assert finalize_session(tmp_path / "none", [ArchiveRequest("ncore", {})]) is None
     assert "not all archives could be packed" in capfd.readouterr().err

@@ -294,11 +294,22 @@ def test_unclosed_sessions_are_refused(
     assert not packer.seen
 
 
-def test_live_sessions_are_refused(packer: FakePacker, session: Path) -> None:
-    fd = os.open(session / "_recorder/lock", os.O_RDONLY)
+@pytest.mark.parametrize(
+    ("held", "text"),
+    [
+        ("_recorder/lock", "is being recorded or recovered"),
+        (f"{ARCHIVES}/fake/.drive.part", "another process packs"),
+    ],
+)
+def test_what_another_process_holds_is_refused(
+    packer: FakePacker, session: Path, held: str, text: str
+) -> None:
+    if held.endswith(".part"):
+        (session / held).mkdir(parents=True)
+    fd = os.open(session / held, os.O_RDONLY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
-        with pytest.raises(SessionError, match="is being recorded or recovered"):
+        with pytest.raises(SessionError, match=text):
             list(finalize(session, [ArchiveRequest("fake")]))
     finally:
         os.close(fd)
@@ -312,18 +323,6 @@ def test_damaged_sessions_are_refused(packer: FakePacker, session: Path) -> None
     errors = [p for p in validate(session, digests=False).problems if p.severity == "error"]
     rest = f" (and {len(errors) - 1} more; see `recorder validate`)" if len(errors) > 1 else ""
     assert str(raised.value).endswith(f"{errors[0].message}{rest}")
-
-
-def test_two_packers_of_one_archive(packer: FakePacker, session: Path) -> None:
-    folder = session / ARCHIVES / "fake" / ".drive.part"
-    folder.mkdir(parents=True)
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        with pytest.raises(SessionError, match="another process packs"):
-            list(finalize(session, [ArchiveRequest("fake")]))
-    finally:
-        os.close(fd)
 
 
 def test_a_staging_folder_that_was_just_removed_is_made_anew(

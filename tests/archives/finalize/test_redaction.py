@@ -180,7 +180,7 @@ def test_archives_name_what_redacted_them(path: Path, tmp_path: Path) -> None:
     made = {r.archive: r for r in finalize(path, ALL, redact=entries)}
     script = tmp_path / "blur.py"
     about: dict[str, Any] = {
-        "command": [sys.executable, str(script)],
+        "command": [sys.executable, "-S", str(script)],
         "files": {
             str(p): hashlib.sha256(p.read_bytes()).hexdigest()
             for p in (Path(sys.executable), script)
@@ -308,7 +308,7 @@ def test_a_dead_redactor_leaves_nothing(path: Path, tmp_path: Path, step: str) -
                 redact=redactor(tmp_path, DIES), out=tmp_path / "out", failed=failed.append,
             )
         )  # fmt: skip
-    command = f"redactor `{sys.executable} {tmp_path / 'blur.py'}`"
+    command = f"redactor `{sys.executable} -S {tmp_path / 'blur.py'}`"
     assert str(caught.value) == (
         f"{path}: front, sample 5: {command} ended with exit code 1; it reported: no memory"
     )
@@ -477,7 +477,9 @@ time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.campaign), signal.SIGKILL]
+)
 def test_killed_packing_leaves_no_redactor(path: Path, tmp_path: Path, number: int) -> None:
     command = json.dumps(program(tmp_path / "blur.py", HANGS))
     config = tmp_path / "rig.yaml"

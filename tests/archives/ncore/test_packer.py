@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 
 from recorder.archives.finalize import ArchiveRequest, finalize
-from recorder.common.errors import ArchiveError, ConfigError, SessionError
+from recorder.common.errors import ConfigError
 from recorder.perception.earth import earth_points, local_axes, local_to_earth
 from recorder.perception.geometry import rotation_of_rpy, transform
 from recorder.perception.lidar.lidar import OusterOptics
@@ -295,22 +294,6 @@ def test_a_single_sample(tmp_path: Path) -> None:
     assert len(packed.pose_times_us()) == 2
 
 
-def test_an_empty_stream_is_said_and_left_out(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "s")
-    builder.add(camera_spec(), 0.2)
-    builder.add(radar_spec(), count=0)
-    packed = pack(builder.close())
-    assert packed.noted("radar: no sample was recorded") == 1
-    assert "radars" not in packed.meta["component_stores"][0]["components"]
-
-
-def test_nothing_at_all_is_an_error(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "s")
-    builder.add(radar_spec(), count=0)
-    with pytest.raises(SessionError, match=r"ncore: .*has no sample to pack"):
-        pack(builder.close())
-
-
 def test_late_streams_and_early_ends(tmp_path: Path) -> None:
     builder = Builder(tmp_path / "s")
     builder.add(camera_spec(), 3.0)
@@ -419,21 +402,3 @@ def test_a_wrong_calibration_names_file_line_and_key(
     other.write_text(CALIBRATION.replace(wrong, right.get(wrong, "model: pinhole")))
     with pytest.raises(ConfigError, match=rf"other.yaml:\d+: {words}"):
         list(finalize(session, [ArchiveRequest("ncore")], out=tmp_path, calibration=other))
-
-
-def test_a_failure_names_archive_stream_and_sample(session: Path, tmp_path: Path) -> None:
-    path = tmp_path / "drive"
-    shutil.copytree(session, path, ignore=shutil.ignore_patterns("_archives"))
-    (first,) = finalize(path, [ArchiveRequest("ncore")])
-    before = first.files[0].read_bytes()
-    offsets = np.fromfile(path / "lidar/rfl_i", "<u8")
-    with (path / "lidar/rfl").open("r+b") as file:
-        file.seek(int(offsets[3]) + 20)
-        file.write(b"\xff" * 10)
-    with pytest.raises((ArchiveError, SessionError)) as caught:
-        list(finalize(path, [ArchiveRequest("ncore")]))
-    assert "lidar" in str(caught.value) and "3" in str(caught.value)
-    assert {p.name for p in (path / "_archives/ncore").iterdir()} == {
-        "drive.json", "drive.ncore4.zarr.itar",
-    }  # fmt: skip
-    assert first.files[0].read_bytes() == before

@@ -7,3 +7,4 @@ from tests.archives.contract import ArchiveContract
 
 class TestVrs(ArchiveContract):
     archive = "vrs"
+    needs_samples = False

@@ -7,13 +7,19 @@ import struct
 import tracemalloc
 import zlib
 from collections.abc import Callable
+from functools import reduce
 from io import BytesIO
+from itertools import chain, combinations, product
+from operator import or_
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
+from mcap.data_stream import RecordBuilder
+from mcap.opcode import Opcode
 from mcap.writer import CompressionType, IndexType, Writer
 
 from recorder.common.errors import FormatError
@@ -37,15 +43,15 @@ def read(path: Path) -> Sent:
         return plain(list(mcap.messages()))
 
 
-def theirs(path: Path, **how: object) -> Sent:
+def theirs(path: Path, count: int = 400, **how: object) -> Sent:
     """A file by the library's own writer, which puts messages out of order."""
     sent: Sent = []
     with path.open("wb") as file:
-        writer = Writer(file, chunk_size=2000, **how)  # type: ignore[arg-type]
+        writer = Writer(file, chunk_size=5 * count, **how)  # type: ignore[arg-type]
         writer.start("ros2", "library")
         schema = writer.register_schema("pkg/msg/A", "ros2msg", b"int32 a")
         channels = [writer.register_channel(f"/{k}", "cdr", schema, {"k": k}) for k in "ab"]
-        for k in range(400):
+        for k in range(count):
             log_ns, topic = START_NS + (k ^ 3) * 10, k % 2
             data = bytes([k % 256]) * 30
             writer.add_message(channels[topic], log_ns, data, log_ns - 1, k)
@@ -56,33 +62,57 @@ def theirs(path: Path, **how: object) -> Sent:
     return sorted(sent, key=lambda message: message[2])
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        {},
-        {"compression": CompressionType.NONE},
-        {"compression": CompressionType.LZ4},
-        {"use_chunking": False},
-        {"use_summary_offsets": False, "enable_crcs": False},
-        {"use_statistics": False},
-        {"repeat_channels": False},
-        {"index_types": IndexType.NONE},
-    ],
-    ids=str,
+SWITCHES = (
+    *("use_chunking", "use_statistics", "use_summary_offsets", "repeat_channels"),
+    *("repeat_schemas", "enable_crcs", "padded"),
 )
-def test_files_of_the_library_in_all_its_ways(tmp_path: Path, how: dict[str, object]) -> None:
+INDEXES = (IndexType.ATTACHMENT, IndexType.CHUNK, IndexType.MESSAGE, IndexType.METADATA)
+WAYS = [
+    {**dict(zip(SWITCHES, switches, strict=True)), "index_types": reduce(or_, kept, IndexType.NONE)}
+    for switches in product((True, False), repeat=len(SWITCHES))
+    for kept in chain.from_iterable(combinations(INDEXES, n) for n in range(len(INDEXES) + 1))
+]
+"""The features of which MCAP's own conformance suite has all combinations."""
+FIXED = (Opcode.CHUNK, Opcode.MESSAGE, Opcode.DATA_END, Opcode.FOOTER, Opcode.ATTACHMENT)
+"""Records that no later version may extend, and one whose CRC the library puts at its end."""
+
+
+@pytest.fixture
+def padding(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether the library writes fields of a later version behind those of each record."""
+    finish, padded = RecordBuilder.finish_record, [False]
+
+    def finish_longer(builder: Any) -> None:
+        if padded[0] and builder._buffer.getbuffer()[builder._record_start_offset] not in FIXED:
+            builder.write(b"\x01\xff\xff")
+        finish(builder)  # type: ignore[no-untyped-call]
+
+    monkeypatch.setattr(RecordBuilder, "finish_record", finish_longer)
+    return padded
+
+
+@pytest.mark.parametrize("compression", CompressionType)
+def test_files_of_the_library_in_all_its_ways(
+    tmp_path: Path, select: Selector, padding: list[bool], compression: CompressionType
+) -> None:
     path = tmp_path / "a.mcap"
-    sent = theirs(path, **how)
-    with McapReader(path) as mcap:
-        assert (mcap.profile, mcap.library) == ("ros2", "library")
-        assert plain(list(mcap.messages())) == sent
-        topic = mcap.topics["/a"]
-        assert (topic.schema_name, topic.schema_data) == ("pkg/msg/A", b"int32 a")
-        assert (topic.schema_encoding, topic.message_encoding) == ("ros2msg", "cdr")
-        assert (topic.count, topic.metadata) == (200, {"k": "a"})
-        assert not mcap.damage
-        assert [(a.name, a.data) for a in mcap.attachments()] == [("a.txt", b"abc")]
-        assert list(mcap.metadata()) == [("m", {"k": "v"})]
+    for way in select(WAYS, 12):
+        how = dict(way)
+        padding[0] = bool(how.pop("padded"))
+        sent = theirs(path, 40, compression=compression, **how)
+        with McapReader(path) as mcap:
+            assert (mcap.profile, mcap.library) == ("ros2", "library"), way
+            assert (mcap.damage, mcap.is_cut, mcap.conflicts) == ("", False, []), way
+            assert plain(list(mcap.messages())) == sent, way
+            assert (mcap.start_ns, mcap.end_ns) == (sent[0][2], sent[-1][2]), way
+            topic = mcap.topics["/a"]
+            assert (topic.schema_name, topic.schema_data) == ("pkg/msg/A", b"int32 a")
+            assert (topic.schema_encoding, topic.message_encoding) == ("ros2msg", "cdr")
+            assert (topic.count, topic.metadata) == (20, {"k": "a"}), way
+            attached = [(a.name, a.media_type, a.log_ns, a.create_ns) for a in mcap.attachments()]
+            assert attached == [("a.txt", "text/plain", 2, 1)], way
+            assert [a.data for a in mcap.attachments()] == [b"abc"]
+            assert list(mcap.metadata()) == [("m", {"k": "v"})], way
 
 
 def test_topics_and_times_are_chosen(tmp_path: Path) -> None:
@@ -309,6 +339,16 @@ def plain_file(*parts: bytes, summary: bytes = b"") -> bytes:
     at = 8 + len(start) if summary else 0
     footer = small_record(2, struct.pack("<QQI", at, 0, 0))
     return MAGIC + start + summary + footer + MAGIC
+
+
+def test_an_attachment_may_have_fields_of_a_later_version(tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+    body = struct.pack("<QQ", 2, 1) + text(b"a.txt") + text(b"text/plain")
+    body += struct.pack("<Q", 3) + b"abc"
+    crc = struct.pack("<I", zlib.crc32(body))
+    path.write_bytes(plain_file(small_record(9, body + crc + b"\x01\xff\xff")))
+    with McapReader(path) as mcap:
+        assert [(a.name, a.data) for a in mcap.attachments()] == [("a.txt", b"abc")]
 
 
 EMPTY_MESSAGE = small_record(5, struct.pack("<HIQQ", 1, 0, 5, 5))

@@ -365,35 +365,28 @@ def test_cut_and_spliced_files_never_crash(
     read_all(path)
 
 
-def test_data_that_do_not_decompress(tmp_path: Path) -> None:
-    for kind in (Compression.LZ4, Compression.ZSTD):
-        path = kit.write_file(tmp_path / f"{kind}.vrs", 4, compressor=Compressor(kind))
-        with VrsReader(path) as reader:
-            packed = next(r for r in reader if r.header().compression)
-        with path.open("r+b") as file:
-            file.seek(packed.offset + 32)
-            file.write(bytes(20))
-        with VrsReader(path) as reader:
-            assert len(reader) == 4 * kit.RECORDS_PER_STEP + 2
-            with pytest.raises(FormatError, match=f"stream 214-1 at byte {packed.offset}: is no"):
-                reader[packed.number].payload()
-            assert reader[packed.number + 1].payload()
-
-
-def test_a_size_that_compressed_data_cannot_have(tmp_path: Path) -> None:
-    """A flipped size must not make the reader ask for gigabytes."""
-    for kind in (Compression.LZ4, Compression.ZSTD):
-        path = kit.write_file(tmp_path / f"{kind}.vrs", 4, compressor=Compressor(kind))
-        with VrsReader(path) as reader:
-            packed = next(r for r in reader if r.header().compression)
-        with path.open("r+b") as file:
-            file.seek(packed.offset + 28)
-            file.write(struct.pack("<I", 0xFFFFFFFF))
-        with (
-            VrsReader(path) as reader,
-            pytest.raises(FormatError, match=r"cannot hold|not of 4294967295"),
-        ):
+@pytest.mark.parametrize(
+    ("at", "damage", "text"),
+    [
+        (32, bytes(20), "stream 214-1 at byte {}: is no"),
+        (28, bytes([255] * 4), "cannot hold|not of 4294967295"),  # would ask for gigabytes
+    ],
+)
+@pytest.mark.parametrize("kind", [Compression.LZ4, Compression.ZSTD])
+def test_data_that_do_not_decompress(
+    tmp_path: Path, kind: Compression, at: int, damage: bytes, text: str
+) -> None:
+    path = kit.write_file(tmp_path / "a.vrs", 4, compressor=Compressor(kind))
+    with VrsReader(path) as reader:
+        packed = next(r for r in reader if r.header().compression)
+    with path.open("r+b") as file:
+        file.seek(packed.offset + at)
+        file.write(damage)
+    with VrsReader(path) as reader:
+        assert len(reader) == 4 * kit.RECORDS_PER_STEP + 2
+        with pytest.raises(FormatError, match=text.format(packed.offset)):
             reader[packed.number].payload()
+        assert reader[packed.number + 1].payload()
 
 
 @pytest.mark.parametrize("missing", [1, 10, 31])

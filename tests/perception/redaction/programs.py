@@ -29,4 +29,4 @@ GOOD = "for number, width, height, data in pictures(): answer(number, 1, 4, (2, 
 def program(path: Path, body: str) -> list[str]:
     """Write a redactor; returns its command."""
     path.write_text(dedent(_HEAD) + dedent(body))
-    return [sys.executable, str(path)]
+    return [sys.executable, "-S", str(path)]  # without what it needs not

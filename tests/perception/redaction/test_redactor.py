@@ -101,7 +101,7 @@ def test_broken_redactors(
     with opened(tmp_path, body, 0.3 if "in time" in message else 20.0) as redactor:
         with pytest.raises(RedactionError, match=message) as caught:
             redactor.ask("front", 0, 0, LARGE if "sleep" in body else RGB)
-        assert f"redactor `{sys.executable} {tmp_path / 'blur.py'}`" in str(caught.value)
+        assert f"redactor `{sys.executable} -S {tmp_path / 'blur.py'}`" in str(caught.value)
 
 
 @pytest.mark.parametrize(
