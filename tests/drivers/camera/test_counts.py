@@ -153,16 +153,3 @@ def test_a_matroska_file_of_unknown_size_ends_where_it_ends(tmp_path: Path) -> N
     path = write(tmp_path / "v.mkv", {"live": "1"})
     assert index_of(path.read_bytes()[:-500]) == (None, False, None)
     assert played(path) == (COUNT, "EndOfSource")
-
-
-@pytest.mark.parametrize(("name", "options", "declared"), WHOLE)
-def test_an_index_of_any_bytes_is_read(
-    tmp_path: Path, name: str, options: dict[str, str], declared: int | None
-) -> None:
-    data = write(tmp_path / name, options).read_bytes()
-    rng = np.random.default_rng(1)
-    for _ in range(300):
-        broken = bytearray(data[: rng.integers(len(data))])
-        for at in rng.integers(max(len(broken), 1), size=3):
-            broken[at : at + 1] = bytes([rng.integers(256)])
-        index_of(bytes(broken))

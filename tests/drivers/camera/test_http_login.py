@@ -68,23 +68,6 @@ def test_addresses() -> None:
             parse_url("w", "http", bad)
 
 
-@pytest.mark.parametrize(
-    ("scheme", "options", "message"),
-    [
-        ("http", {"controls": {"gain": 1}}, "controls: only a v4l2"),
-        ("rtsp", {"pixel_format": "YUYV"}, "pixel_format: only a v4l2"),
-        ("sim", {"controls": {"gain": 1}}, "controls: only a v4l2"),
-        ("v4l2", {"gain": 4.0}, "gain: only the simulated camera.*controls: {gain"),
-        ("http", {"gain": 4.0}, "gain: only the simulated camera"),
-    ],
-)
-def test_options_of_another_source_are_refused(
-    scheme: str, options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(SourceError, match=message):
-        driver("//cam/x", scheme, **options).open()
-
-
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,8 @@ from drivers.kit.driver import Driver, Item, Lost, Sample
 from drivers.kit.runner import make_driver
 from recorder.common.errors import FormatError, SourceError
 from recorder.formats.bags.bag import Bag
-from recorder.formats.bags.positions import (
-    decode_foxglove_position,
-    decode_json_position,
-    decode_ros2_position,
-)
+from recorder.formats.bags.positions import decode_json_position
 from recorder.perception.recordings import sensors_of
-from tests.drivers.fuzzing import mutated
 from tests.formats.bags.kit import (
     SECOND,
     START_NS,
@@ -62,6 +56,15 @@ def fox_fix(topic: str, log_ns: int, **more: Any) -> Sent:
         altitude=PLACE[2], **more,
     )  # fmt: skip
     return proto(topic, fix, log_ns)
+
+
+def foxglove_values() -> dict[str, Any]:
+    """What a ``foxglove.LocationFix`` may have besides a place."""
+    known = foxglove.LocationFixPositionCovarianceType.Known
+    velocity = foxglove.Vector3(x=-2.0, y=1.0, z=0.25)
+    return {
+        "position_covariance": list(ENU), "position_covariance_type": known, "velocity": velocity,
+    }  # fmt: skip
 
 
 SCHEMA = (
@@ -129,11 +132,7 @@ def test_a_status_that_is_not_known_says_nothing_about_the_position(tmp_path: Pa
 
 
 def test_positions_of_foxglove_keep_velocity_and_covariance(tmp_path: Path) -> None:
-    known = foxglove.LocationFixPositionCovarianceType.Known
-    more = {
-        "position_covariance": list(ENU), "position_covariance_type": known,
-        "velocity": foxglove.Vector3(x=-2.0, y=1.0, z=0.25),
-    }  # fmt: skip
+    more = foxglove_values()
     sent = [
         fox_fix("/place", START_NS + n * STEP_NS, **(more if n % 2 == 0 else {})) for n in range(4)
     ]
@@ -205,37 +204,3 @@ def test_a_damaged_message_is_a_counted_loss(tmp_path: Path) -> None:
 def test_what_is_wrong_in_json_is_named(values: dict[str, Any], message: str) -> None:
     with pytest.raises(FormatError, match=message):
         decode_json_position(json_fix("/gnss", START_NS, values).data)
-
-
-def _mutate(count: int) -> None:
-    known = foxglove.LocationFixPositionCovarianceType.Known
-    fox = fox_fix(
-        "/f", START_NS, position_covariance=list(ENU), position_covariance_type=known,
-        velocity=foxglove.Vector3(x=1.0, y=2.0, z=3.0),
-    )  # fmt: skip
-    originals = [
-        (ros_fix("/f", START_NS).data, decode_ros2_position),
-        (fox.data, decode_foxglove_position),
-        (json_fix("/f", START_NS).data, decode_json_position),
-    ]
-    rng, good, bad = random.Random(5), 0, 0
-    for number in range(count):
-        data, decode = originals[number % 3]
-        try:
-            found = decode(mutated(rng, data))
-        except FormatError:
-            bad += 1
-            continue
-        good += 1
-        assert len(found.pos) == 3 and 0 <= found.fix <= 255
-        assert found.cov is None or len(found.cov) == 9
-    assert good > count // 10 and bad > count // 10
-
-
-def test_mutated_messages_are_decoded_or_refused() -> None:
-    _mutate(3_000)
-
-
-@pytest.mark.campaign(weight=1)
-def test_a_hundred_thousand_mutated_messages() -> None:
-    _mutate(100_000)
