@@ -16,6 +16,7 @@ from drivers.camera.pictures import Missing, Note, Shot
 from drivers.kit.emulator_faults import Fault
 from recorder.config.options import check_options
 from recorder.config.settings import SensorEntry
+from tests.support.devices import make_entry
 
 SMALL: dict[str, Any] = {"width": 160, "height": 120, "fps": 20, "quality": 80}
 
@@ -23,8 +24,7 @@ SMALL: dict[str, Any] = {"width": 160, "height": 120, "fps": 20, "quality": 80}
 def entry(
     scheme: str = "sim", address: str = "", loop: bool = False, **options: Any
 ) -> SensorEntry:
-    checked = check_options(CameraDriver.options, options)
-    return SensorEntry("camera", "camera", scheme, address, checked, loop=loop)
+    return make_entry(CameraDriver, "camera", "camera", scheme, address, loop=loop, **options)
 
 
 @functools.cache

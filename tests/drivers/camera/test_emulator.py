@@ -93,7 +93,7 @@ def test_counted_loss_is_injected_loss_and_stands_in_its_place(
     bench = benches(fault)
     camera = bench.camera()
     camera.open()
-    events = bench.watch(camera, 4.0)
+    events = bench.watch(camera, 2.5)
     camera.close()
     assert bench.emulator.injected[fault.kind] >= 5
     assert lost(events, cause) == bench.emulator.injected[fault.kind]
@@ -113,7 +113,7 @@ def test_loss_and_damage_together(benches: Benches) -> None:
     bench = benches(Fault("loss", rate=0.2), Fault("corrupt", rate=0.2))
     camera = bench.camera()
     camera.open()
-    events = bench.watch(camera, 5.0)
+    events = bench.watch(camera, 4.0)
     camera.close()
     # The last pictures may be lost without a later one to tell.
     tail = bench.emulator.injected["loss"] - lost(events, "device")
@@ -237,8 +237,8 @@ def test_a_slow_client_is_passed_over_and_the_others_are_not(
     benches: Benches,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("drivers.camera.http.emulator._MAX_WAITING_BYTES", 200_000)
-    bench = benches(**SMALL | {"width": 640, "height": 480, "quality": 100})
+    monkeypatch.setattr("drivers.camera.http.emulator._MAX_WAITING_BYTES", 40_000)
+    bench = benches(**SMALL | {"width": 320, "height": 240, "quality": 100})
     url = bench.source.source.split("/")[2]
     lazy = socket.create_connection((url.split(":")[0], int(url.split(":")[1])))
     lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

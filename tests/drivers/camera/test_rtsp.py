@@ -35,6 +35,7 @@ from tests.drivers.camera.rtsp_script import (
     values,
     watch,
 )
+from tests.support.devices import free_port
 from tests.support.waiting import wait_until
 
 FIRST_NS = 5_000_000_000
@@ -306,9 +307,7 @@ def test_addresses() -> None:
 
 
 def test_nobody_there() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port(socket.SOCK_STREAM)
     camera = driver(f"//u:secret@127.0.0.1:{port}/live", "rtsp", name="rear")
     with pytest.raises(DeviceError, match=r"rear: rtsp://u:.*: Connection refused") as caught:
         camera.open()

@@ -27,7 +27,7 @@ from tests.drivers.camera.rig import HEIGHT, WIDTH, Image, driver, frame, stamps
 
 
 def test_sim_stream_and_stamps() -> None:
-    camera = driver("", "sim", width=640, height=360, fps=50, quality=80)
+    camera = driver("", "sim", width=160, height=90, fps=50, quality=80)
     for _ in range(2):  # a second open starts afresh
         (spec,) = camera.open()
         items = [take(camera) for _ in range(5)]
@@ -35,12 +35,13 @@ def test_sim_stream_and_stamps() -> None:
         assert not spec.finite
         assert spec.rate_hz == 50.0
         assert spec.settings["jpeg_quality"] == 80
-        assert spec.channel("video.avi").shape == (360, 640, 3)
+        assert spec.channel("video.avi").shape == (90, 160, 3)
         assert stamps(items) == [k * 20_000_000 for k in range(5)]
         assert [read_frame_number(frame(item)) for item in items] == list(range(5))
 
 
-def test_sim_defaults() -> None:
+def test_sim_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SimulatedCamera, "_backdrop", None)  # nothing is drawn
     camera = driver("", "sim")
     (spec,) = camera.open()
     assert spec.channel("video.avi").shape == (720, 1280, 3)

@@ -325,7 +325,7 @@ def test_the_simulated_bus_tells_the_worlds_truth() -> None:
     driver = driver_for("sim", "", fd=True, signals=["*"])
     specs = {spec.name for spec in driver.open()}
     items: list[Item] = []
-    read_to(driver, items, 12_000 * MS)
+    read_to(driver, items, 6_000 * MS)
     driver.close()
     assert len(specs) == 7
     rows = zip(times(items), frames(items), strict=True)
@@ -370,7 +370,7 @@ def test_wheels_brake_and_pages_tell_the_worlds_truth() -> None:
     bus = SimulatedBus({"rate": None, "fd": False, "seed": 0, "scene": "drive"})
     world = World("drive", 0).trajectory
     turns, pressures, ups = [], [], []
-    for start_ms in range(0, 60_000, 500):
+    for start_ms in range(0, 60_000, 1500):
         made = bus.frames(start_ms * MS, (start_ms + 100) * MS)
         rows = zip(made.t_ns.tolist(), made.id.tolist(), made.length, made.data, strict=True)
         for t_ns, number, length, data in rows:
@@ -400,7 +400,7 @@ def test_wheels_brake_and_pages_tell_the_worlds_truth() -> None:
             elif name == "Service":
                 assert values["OutsideTemperature"] == 21.5
     assert min(turns) < -0.1 and max(turns) > 0.1, "corners to both sides"
-    assert max(pressures) > 10 and len(ups) > 20
+    assert max(pressures) > 10 and len(ups) > 5
 
 
 def test_filler_raises_the_rate() -> None:

@@ -18,8 +18,6 @@ from drivers.kit.driver import Lost, Sample
 from drivers.kit.emulator_faults import Fault
 from drivers.sim.emulated_rig import make_emulator
 from recorder.common.errors import DeviceError, SourceError
-from recorder.config.options import check_options
-from recorder.config.settings import SensorEntry
 from tests.drivers.can.rig import (
     column,
     driver_for,
@@ -31,7 +29,7 @@ from tests.drivers.can.rig import (
     write_log,
 )
 from tests.drivers.reading import receiving, steps_of
-from tests.support.devices import opened
+from tests.support.devices import make_entry, opened
 
 S = 1_000_000_000
 
@@ -39,8 +37,7 @@ S = 1_000_000_000
 def emulator_for(
     scheme: str, address: str, faults: Sequence[Fault] = (), loop: bool = False, **options: Any
 ) -> CanEmulator:
-    checked = check_options(CanDriver.options, options)
-    entry = SensorEntry("bus", "can", scheme, address, checked, loop=loop)
+    entry = make_entry(CanDriver, "bus", "can", scheme, address, loop=loop, **options)
     made = make_emulator(entry, faults, seed=3)
     assert isinstance(made, CanEmulator)
     return made

@@ -59,7 +59,7 @@ def run(folder: Path, count: int, seed: int) -> None:
 
 
 def test_mutated_logs(tmp_path: Path) -> None:
-    run(tmp_path, 600, seed=1)
+    run(tmp_path, 200, seed=1)
 
 
 @pytest.mark.campaign(weight=60)

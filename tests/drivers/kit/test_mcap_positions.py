@@ -13,7 +13,7 @@ import pytest
 from foxglove import messages as foxglove
 
 from drivers.gnss.driver import GnssDriver
-from drivers.kit.driver import Driver, Item, Lost, Sample
+from drivers.kit.driver import Driver, Item
 from drivers.kit.runner import make_driver
 from recorder.common.errors import FormatError, SourceError
 from recorder.formats.bags.bag import Bag
@@ -30,7 +30,7 @@ from tests.formats.bags.kit import (
     proto,
     write_mcap,
 )
-from tests.support.devices import play
+from tests.support.devices import column, device_times, losses, play, samples, times
 
 STEP_NS = 100_000_000
 PLACE = (48.123456789012, -11.76543210987, 512.375)
@@ -94,9 +94,8 @@ def opened(path: Path, topic: str = "") -> Driver:
 
 
 def joined(items: list[Item], channel: str) -> Any:
-    samples = [item for item in items if isinstance(item, Sample)]
-    assert len(samples) == len(items)
-    return np.concatenate([item.data[channel] for item in samples])
+    assert len(samples(items)) == len(items)
+    return column(items, channel)
 
 
 def test_positions_of_ros_keep_values_stamps_and_covariance(tmp_path: Path) -> None:
@@ -109,8 +108,7 @@ def test_positions_of_ros_keep_values_stamps_and_covariance(tmp_path: Path) -> N
     assert np.isnan(pos[3]).all() and np.isfinite(np.delete(pos, 3, 0)).all()
     assert joined(items, "fix").tolist() == [3] * 3 + [0] + [3] * 16
     assert joined(items, "cov")[0].tolist() == NED
-    times = np.concatenate([item.t_ns for item in items])
-    assert times.tolist() == [START_NS - 2_000_000 + n * STEP_NS for n in range(20)]
+    assert times(items).tolist() == [START_NS - 2_000_000 + n * STEP_NS for n in range(20)]
     assert spec.settings["mcap_frame"] == "antenna"
 
 
@@ -160,8 +158,7 @@ def test_positions_of_this_recorder_keep_everything(tmp_path: Path) -> None:
     assert joined(items, "vel")[0][:2].tolist() == [1.5, -2.25] and math.isnan(
         joined(items, "vel")[0][2]
     )
-    device = [item.t_dev_ns for item in items if isinstance(item, Sample)]
-    assert np.concatenate(device).tolist() == [VALUES["t_dev"]] * 3  # type: ignore[arg-type]
+    assert device_times(items).tolist() == [VALUES["t_dev"]] * 3
     assert played(path, "/gnss/fix")[0].settings["mcap_topic"] == "/gnss/fix"
     with Bag(path) as bag:
         found = sensors_of(bag)
@@ -183,10 +180,10 @@ def test_a_damaged_message_is_a_counted_loss(tmp_path: Path) -> None:
     sent = [json_fix("/gnss", START_NS + n * STEP_NS) for n in range(4)]
     sent[2] = json_fix("/gnss", sent[2].log_ns, {"pos": [1, 2], "fix": 3})
     _, items = played(write_mcap(tmp_path / "a.mcap", sent))
-    (lost,) = [item for item in items if isinstance(item, Lost)]
+    (lost,) = losses(items)
     assert (lost.cause, lost.count) == ("corrupt", 1)
     assert "pos is not a list of 3 numbers" in lost.detail["reason"]
-    assert sum(item.count for item in items if isinstance(item, Sample)) == 3
+    assert len(times(items)) == 3
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,8 @@ from drivers.mmwave.emulator import MmwaveEmulator
 from drivers.mmwave.emulator_firmware import BOOT_NS, PROMPT, DemoFirmware
 from drivers.mmwave.packets import PACKET_BYTES, Answer
 from recorder.common.errors import ConfigError, SourceError, UsageError
-from recorder.config.options import check_options
-from recorder.config.settings import SensorEntry
 from tests.drivers.mmwave.rig import QUICK, recording
+from tests.support.devices import make_entry
 
 MS = 1_000_000
 
@@ -43,8 +42,8 @@ class Bench:
     """An emulator, and the host's side of its sockets and its serial line."""
 
     def __init__(self, path: Path, faults: tuple[Fault, ...] = (), **options: Any) -> None:
-        checked = check_options(MmwaveDriver.options, {"radar": QUICK, **options})
-        entry = SensorEntry("radar", "mmwave", "file", str(path), checked)
+        given = {"radar": QUICK, **options}
+        entry = make_entry(MmwaveDriver, "radar", "mmwave", "file", path, **given)
         self.emulator = MmwaveEmulator(entry, faults, seed=4)
         source = self.emulator.start()
         capture = source.options["capture"]
@@ -271,9 +270,10 @@ def test_the_firmware_answers_as_the_demo_does() -> None:
 
 def test_what_cannot_be_emulated(tmp_path: Path) -> None:
     def made(faults: tuple[Fault, ...] = (), scheme: str = "sim", **radar: Any) -> MmwaveEmulator:
-        checked = check_options(MmwaveDriver.options, {"radar": {**QUICK, **radar}})
-        address = str(tmp_path / "none.bin")
-        return MmwaveEmulator(SensorEntry("front", "mmwave", scheme, address, checked), faults)
+        given: dict[str, Any] = {"radar": {**QUICK, **radar}}
+        path = tmp_path / "none.bin"
+        entry = make_entry(MmwaveDriver, "front", "mmwave", scheme, path, **given)
+        return MmwaveEmulator(entry, faults)
 
     with pytest.raises(ConfigError, match=r"front\.radar\.device: AWR2944 is not emulated"):
         made(device="AWR2944")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pty
 import random
 import socket
 import threading
-import tty
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +17,7 @@ from drivers.mmwave.packets import PAYLOAD_BYTES, make_packets
 from recorder.common.errors import DeviceError, ProtocolError
 from tests.drivers.fuzzing import COUNT, GROWTH, resident
 from tests.drivers.mmwave.rig import Rig, recording, valid
-from tests.support.devices import samples
+from tests.support.devices import samples, terminal
 
 pytestmark = pytest.mark.campaign(weight=6)
 
@@ -121,12 +119,9 @@ def test_mutated_packets_at_the_drivers_socket(tmp_path: Path) -> None:
 def test_a_serial_line_that_is_no_radar(tmp_path: Path, talk: str) -> None:
     """Whatever is said there, `open` ends in time with one clear error."""
     rng = random.Random(9)
-    master, slave = pty.openpty()
-    tty.setraw(slave)
-    os.set_blocking(master, False)
     stop = threading.Event()
 
-    def speak() -> None:
+    def speak(master: int) -> None:
         while not stop.wait(0.001):
             with contextlib.suppress(BlockingIOError):
                 asked = os.read(master, 4096)
@@ -136,9 +131,12 @@ def test_a_serial_line_that_is_no_radar(tmp_path: Path, talk: str) -> None:
                 with contextlib.suppress(BlockingIOError):
                     os.write(master, rng.randbytes(1000))
 
-    speaker = threading.Thread(target=speak)
-    changes = {("radar", "port"): os.ttyname(slave)}
-    with Rig("sim", changes=changes, patience_s=2.0) as rig:
+    with (
+        terminal() as (master, port),
+        Rig("sim", changes={("radar", "port"): port}, patience_s=2.0) as rig,
+    ):
+        os.set_blocking(master, False)
+        speaker = threading.Thread(target=speak, args=[master])
         speaker.start()
         try:
             for _ in range(3):
@@ -147,5 +145,3 @@ def test_a_serial_line_that_is_no_radar(tmp_path: Path, talk: str) -> None:
         finally:
             stop.set()
             speaker.join()
-            os.close(master)
-            os.close(slave)

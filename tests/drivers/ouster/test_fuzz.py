@@ -23,6 +23,7 @@ from drivers.ouster.setup import Wanted, bring_up
 from recorder.common.errors import DeviceError
 from tests.drivers.ouster.ouster_device import live_driver, write_metadata
 from tests.drivers.ouster.rig import imu_packet, lidar_packets, make_frame, make_info
+from tests.support.devices import free_port
 
 SHAPES = [
     ("RNG19_RFL8_SIG16_NIR16_DUAL", "ACCEL32_GYRO32_NMEA"),
@@ -36,9 +37,7 @@ HEADER = 64  # bytes in which a change does most
 @contextlib.contextmanager
 def opened(folder: Path, info: Any) -> Iterator[tuple[LiveSource, int]]:
     """A source that listens on a port, and was sent one good packet."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     metadata = write_metadata(folder, info)
     driver = live_driver(f"//127.0.0.1:{port}", "udp", metadata=metadata, imu_port=port)
     source = driver._live(driver.sensor)

@@ -104,7 +104,7 @@ def test_every_ray_meets_what_plain_geometry_says(
     info, world = info_named(name, shared_data), World(scene, 3)
     lidar = LidarScene(core, info, world, mount, noise=0.0)
     fields = lidar.sweep(index)
-    rows, columns = pixels(info, 3_000)
+    rows, columns = pixels(info, 1_500)
     t_col_s = world_times(lidar, index)
     expected, who = cast(rays_of(info, world, mount, t_col_s, rows, columns), world)
     got = fields["RANGE"][rows, columns] / 1000.0

@@ -16,14 +16,7 @@ from drivers.kit.udp_socket import Batch, UdpReceiver, parse_address
 from drivers.udp.driver import UdpDriver
 from drivers.udp.model import HEAD
 from recorder.common.errors import ConfigError, DeviceError, SourceError
-from tests.drivers.udp.rig import (
-    HERE,
-    driver_for,
-    free_port,
-    payloads,
-    read_payloads,
-    write_capture,
-)
+from tests.drivers.udp.rig import HERE, driver_for, payloads, read_payloads, write_capture
 from tests.formats.pcap.test_capture_losses import SECTION, enhanced, interface, obsolete, simple
 from tests.formats.pcap.test_capture_losses import pcap as cut_pcap
 from tests.formats.pcap.test_datagrams import (
@@ -37,7 +30,7 @@ from tests.formats.pcap.test_datagrams import (
     pcap,
     udp,
 )
-from tests.support.devices import opened, read_all
+from tests.support.devices import free_port, opened, read_all, times
 
 LENGTHS = (0, 1, 1206, 1472, 9000, 65507)
 
@@ -208,11 +201,7 @@ def test_drops_are_lost_also_before_datagrams_of_others(monkeypatch: pytest.Monk
 def test_stamps_never_step_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cards with several queues stamp datagrams in another order than they deliver them."""
     driver = fake(monkeypatch, [batch([5, 4, 6], [0, 0, 0]), batch([3, 9], [0, 0])])
-    times: list[int] = []
-    for _ in range(8):
-        if isinstance(item := driver.read(), Sample):
-            times += item.t_ns.tolist()
-    assert times == [5000, 5000, 6000, 6000, 9000]
+    assert times([driver.read() for _ in range(8)]).tolist() == [5000, 5000, 6000, 6000, 9000]
 
 
 def test_a_full_buffer_is_counted(sender: socket.socket) -> None:

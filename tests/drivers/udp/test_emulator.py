@@ -18,12 +18,10 @@ from drivers.udp.driver import UdpDriver
 from drivers.udp.emulator import UdpEmulator
 from drivers.udp.model import HEAD
 from recorder.common.errors import SourceError
-from recorder.config.options import check_options
-from recorder.config.settings import SensorEntry
 from tests.drivers.reading import receiving, steps_of
 from tests.drivers.udp.rig import driver_for, payloads, read_payloads, write_capture
 from tests.formats.pcap.test_datagrams import ethernet, ipv4, udp
-from tests.support.devices import opened
+from tests.support.devices import make_entry, opened
 
 S = 1_000_000_000
 
@@ -31,8 +29,7 @@ S = 1_000_000_000
 def emulator_for(
     scheme: str, address: str, faults: Sequence[Fault] = (), loop: bool = False, **options: Any
 ) -> UdpEmulator:
-    checked = check_options(UdpDriver.options, options)
-    entry = SensorEntry("lidar", "udp", scheme, address, checked, loop=loop)
+    entry = make_entry(UdpDriver, "lidar", "udp", scheme, address, loop=loop, **options)
     made = make_emulator(entry, faults, seed=3)
     assert isinstance(made, UdpEmulator)
     return made
