@@ -28,8 +28,17 @@ from tests.drivers.camera.http_rig import lost
 from tests.drivers.camera.rig import driver, play, stamps
 from tests.drivers.camera.rtp_packets import encode as packed
 from tests.drivers.camera.rtp_packets import packets, rtp
-from tests.drivers.camera.rtsp_script import SDP, Script, answers, interleaved, pieces, watch
-from tests.drivers.camera.v4l2_kernel import FakeDevice, Frame, camera, record
+from tests.drivers.camera.rtsp_script import (
+    SDP,
+    Script,
+    answers,
+    interleaved,
+    pieces,
+    record,
+    watch,
+)
+from tests.drivers.camera.v4l2_kernel import FakeDevice, Frame, camera
+from tests.drivers.camera.v4l2_kernel import record as record_device
 from tests.drivers.camera.v4l2_kernel import watch as watch_device
 from tests.h264 import GROUP, SIZE, demuxed, encode, number_of, write_file
 
@@ -168,7 +177,6 @@ class TestRtsp:
         opened.open()
         assert (opened.size, opened.fps, opened.device_clock) == ((160, 120), 20.0, True)
         shots, end = watch(opened)
-        opened.close()
         assert "closed the connection" in str(end)
         path = tmp_path / "v.h264"
         path.write_bytes(b"".join(coded(shots)))
@@ -231,10 +239,7 @@ class TestRtsp:
         ]
         data = packed_units(bare, [4500 * k for k in range(11)])
         script = Script(*pieces(data), says=answers(sdp))
-        opened = script.camera(copying=True)
-        opened.open()
-        shots, _ = watch(opened)
-        opened.close()
+        shots, _ = record(script.camera(copying=True))
         made = coded(shots)
         assert [bool(parameter_sets(unit)[SPS]) for unit in made] == [k % 5 == 0 for k in range(11)]
         assert numbers(made[5:]) == list(range(5, 11))
@@ -361,7 +366,7 @@ class TestV4l2:
             b"".join(START_CODE + n for n in nal_units(unit) if read_nal_type(n) not in (7, 8))
             for unit in units
         ]
-        events = record(self.device([bare[1], head, *bare]), copying=True)
+        events = record_device(self.device([bare[1], head, *bare]), copying=True)
         made = coded([e for e in events if isinstance(e, Shot)])
         assert made[0] == head + bare[0]
         assert made[1:5] == bare[1:5]
@@ -371,12 +376,12 @@ class TestV4l2:
         device = self.device(encode(8))
         for frame, sequence in zip(device.frames, (0, 1, 2, 5, 6, 7, 8, 9), strict=True):
             frame.sequence = sequence
-        assert lost(record(device, copying=True), "device") == 2
+        assert lost(record_device(device, copying=True), "device") == 2
 
     def test_a_damaged_parameter_set_is_a_loss(self) -> None:
         units = encode(6)
         broken = START_CODE + parameter_sets(units[0])[SPS][0][:5] + START_CODE + b"\x65\x88\x80"
-        events = record(self.device([*units, broken, units[5]]), copying=True)
+        events = record_device(self.device([*units, broken, units[5]]), copying=True)
         kinds = [type(e.picture) for e in events if isinstance(e, Shot)]
         assert kinds == [CodedPicture] * 6 + [Missing, CodedPicture]
 

@@ -91,10 +91,7 @@ def test_counted_loss_is_injected_loss_and_stands_in_its_place(
     benches: Benches, fault: Fault, cause: str
 ) -> None:
     bench = benches(fault)
-    camera = bench.camera()
-    camera.open()
-    events = bench.watch(camera, 2.5)
-    camera.close()
+    events = bench.record(2.5)
     assert bench.emulator.injected[fault.kind] >= 5
     assert lost(events, cause) == bench.emulator.injected[fault.kind]
     assert notes(events) == []
@@ -111,10 +108,7 @@ def test_counted_loss_is_injected_loss_and_stands_in_its_place(
 
 def test_loss_and_damage_together(benches: Benches) -> None:
     bench = benches(Fault("loss", rate=0.2), Fault("corrupt", rate=0.2))
-    camera = bench.camera()
-    camera.open()
-    events = bench.watch(camera, 4.0)
-    camera.close()
+    events = bench.record(4.0)
     # The last pictures may be lost without a later one to tell.
     tail = bench.emulator.injected["loss"] - lost(events, "device")
     assert 0 <= tail <= 3
@@ -124,13 +118,10 @@ def test_loss_and_damage_together(benches: Benches) -> None:
 
 def test_repeated_pictures_are_recorded_once(benches: Benches) -> None:
     bench = benches(Fault("duplicate", at_s=0.5, count=3))
-    camera = bench.camera()
-    camera.open()
-    events = bench.watch(camera, 2.0)
+    events = bench.record(2.0)
     numbers = [number(data) for data in jpegs(events)]
     assert numbers == list(range(numbers[0], numbers[0] + 41))
     assert notes(events) == [{"repeated": 1}, {"repeated": 2}]  # and silence up to the fourth
-    camera.close()
 
 
 def test_a_jump_of_the_cameras_clock_is_kept(benches: Benches) -> None:
@@ -309,15 +300,9 @@ def test_requests_that_are_none(benches: Benches) -> None:
 def test_a_videos_pictures_are_sent(benches: Benches, tmp_path: Path, codec: str) -> None:
     path = write_video(tmp_path / "v.avi", codec, count=12, fps=10)
     bench = benches(sensor=entry("file", str(path)))
-    camera = bench.camera()
     for _ in range(20):  # it waits for a first client
         bench.advance(bench.now_ns + 100_000_000)
-    camera.open()
-    events: list[Any] = []
-    with pytest.raises(DeviceError, match="ended the stream"):
-        while True:
-            events += camera.read(0.05)
-    camera.close()
+    events = bench.record_all()
     assert [number(data) for data in jpegs(events)] == list(range(12))
     bench.advance(bench.now_ns + 1)
     assert bench.emulator.finished
@@ -341,15 +326,8 @@ def test_a_video_begins_with_the_request_of_its_first_client(
 def test_a_videos_pictures_are_resized(benches: Benches, tmp_path: Path) -> None:
     path = write_video(tmp_path / "v.avi", "MJPG", count=3, fps=10)
     bench = benches(sensor=entry("file", str(path), width=160, height=90))
-    camera = bench.camera()
-    camera.open()
-    assert camera.size == (160, 90)
-    events: list[Any] = []
-    with pytest.raises(DeviceError, match="ended the stream"):
-        while True:
-            events += camera.read(0.05)
-    camera.close()
-    assert [parse_jpeg(data).width for data in jpegs(events)] == [160] * 3
+    headers = [parse_jpeg(data) for data in jpegs(bench.record_all())]
+    assert [(header.width, header.height) for header in headers] == [(160, 90)] * 3
 
 
 def test_a_file_that_cannot_be_shown_is_closed(
@@ -375,12 +353,9 @@ def test_a_video_goes_round_and_leaves_damage_out(benches: Benches, tmp_path: Pa
     frames[2] = frames[2][:500]
     path = write_avi(tmp_path / "v.avi", frames)
     bench = benches(sensor=entry("file", str(path), loop=True, fps=25))
-    camera = bench.camera()
-    camera.open()
-    events = bench.watch(camera, 0.35)
+    events = bench.record(0.35)
     assert [number(data) for data in jpegs(events)][:7] == [0, 1, 3, 0, 1, 3, 0]
     assert not bench.emulator.finished
-    camera.close()
 
 
 def test_what_cannot_be_emulated(tmp_path: Path) -> None:

@@ -40,7 +40,6 @@ def test_a_camera_that_answers_and_streams_garbage(seed: int) -> None:
         if camera._player is None:
             assert script.open == 0
     shots, end = watch(camera)
-    camera.close()
     assert str(end).startswith("front: rtsp://cam/live: ")
     assert isinstance(end, DeviceError) or "pixels" in str(end)
     assert sum(isinstance(s, Shot) and not isinstance(s.picture, Missing) for s in shots) <= 12

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import struct
 import time
 from collections.abc import Iterator
@@ -15,8 +14,7 @@ import pytest
 
 from drivers.can.frames import ERROR, EXTENDED, FD, REMOTE, SENT, SWITCHED, Frame
 from drivers.can.model import DATABASE, STEERING_RATIO, WHEELBASE_M, SimulatedBus
-from drivers.kit.driver import Driver, Item, Lost, Sample, State
-from drivers.kit.udp_socket import Batch
+from drivers.kit.driver import Driver, Item, Lost, State
 from drivers.world import World
 from recorder.common.errors import DeviceError, SourceError
 from tests.drivers.can.rig import (
@@ -28,6 +26,7 @@ from tests.drivers.can.rig import (
     read_frames,
     times,
 )
+from tests.drivers.test_datagram_devices import KINDS, feed, story
 from tests.support.devices import opened, samples
 
 MS = 1_000_000
@@ -195,60 +194,14 @@ def test_silence_ends_the_bus(kernel: FakeCan, monkeypatch: pytest.MonkeyPatch) 
         driver_for("can", "can0").open()
 
 
-def batch(numbers: list[int], dropped: list[int], flags: list[int] | None = None) -> Batch:
-    """Frames whose identifier is their time in us."""
-    n = len(numbers)
-    data = np.full((n, 80), 0xEE, np.uint8)
-    data[:, :4] = np.array(numbers, "=u4").view(np.uint8).reshape(-1, 4)
-    data[:, 4] = 0
-    return Batch(
-        data,
-        np.full(n, 16, np.int64),
-        np.array(numbers, np.int64) * 1000,
-        np.zeros((n, 28), np.uint8),
-        np.array(dropped, np.int64),
-        False,
-        np.array(flags or [0] * n, np.int32),
-    )
-
-
-def fake_batches(driver: Any, batches: list[Batch]) -> None:
-    none = np.zeros(0, np.int64)
-    empty = Batch(np.zeros((0, 80), np.uint8), none, none, np.zeros((0, 28), np.uint8), none)
-    driver._source._receiver.receive = lambda: batches.pop(0) if batches else empty
-
-
-def story(driver: Any, turns: int) -> list[Any]:
-    """Identifiers of frames, and losses as (cause, count, time)."""
-    told: list[Any] = []
-    for _ in range(turns):
-        item = driver.read()
-        if isinstance(item, Sample):
-            told += np.asarray(item.data["id"]).tolist()
-        elif isinstance(item, Lost):
-            told.append((item.cause, item.count, item.t_ns))
-    return told
-
-
-def test_what_the_kernel_dropped_is_lost_before_the_next_frame(kernel: FakeCan) -> None:
+def test_a_structure_of_another_length_is_lost_and_own_frames_are_marked(kernel: FakeCan) -> None:
+    batch = KINDS["can"].batch([20, 21, 22, 23], [0] * 4)
+    batch.sizes[1] = 17
+    batch.flags[:] = 4, 0, 0x804, 0
     with opened(driver_for("can", "can0", timeout_s=0)) as driver:
-        wrong = batch([20, 21, 22], [6, 6, 7])
-        wrong.sizes[1] = 17
-        batches = [batch([1, 2, 6, 7], [0, 0, 3, 3]), batch([9, 12], [4, 6]), wrong]
-        fake_batches(driver, batches)
-        assert story(driver, 20) == [
-            1, 2, ("overflow", 3, 6000), 6, 7,
-            ("overflow", 1, 9000), 9, ("overflow", 2, 12000), 12,
-            20, ("overflow", 1, 22000), 22, ("corrupt", 1, 22000),
-        ]  # fmt: skip
-
-
-def test_stamps_never_step_back_and_own_frames_are_marked(kernel: FakeCan) -> None:
-    with opened(driver_for("can", "can0", timeout_s=0)) as driver:
-        fake_batches(driver, [batch([5, 4, 6], [0] * 3, [4, 0, 0x804]), batch([3], [0])])
-        items = [item for item in (driver.read() for _ in range(6)) if item is not None]
-    assert times(items) == [5000, 5000, 6000, 6000]
-    assert column(items, "flags") == [SENT, 0, SENT, 0]
+        items = feed(driver, batch)
+    assert story(items, "data") == [20, 22, 23, ("corrupt", 1, 23000)]
+    assert column(items, "flags") == [SENT, SENT, 0]
 
 
 def test_error_messages_are_recorded_counted_and_followed(
@@ -290,14 +243,6 @@ def test_error_messages_are_recorded_counted_and_followed(
 
 
 # A stand-in's port
-
-
-def test_a_port_that_is_taken_is_named() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
-        taken.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(DeviceError, match=f"bus: can:{address}: cannot be bound: Address alre"):
-            driver_for("can", address).open()
 
 
 @pytest.mark.parametrize(

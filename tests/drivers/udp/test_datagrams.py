@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from drivers.kit.driver import Item, Lost, Sample, State
-from drivers.kit.udp_socket import Batch, UdpReceiver, parse_address
+from drivers.kit.udp_socket import UdpReceiver, parse_address
 from drivers.udp.driver import UdpDriver
 from drivers.udp.model import HEAD
 from recorder.common.errors import ConfigError, DeviceError, SourceError
+from tests.drivers.test_datagram_devices import KINDS, feed, story
 from tests.drivers.udp.rig import HERE, driver_for, payloads, read_payloads, write_capture
 from tests.formats.pcap.test_capture_losses import SECTION, enhanced, interface, obsolete, simple
 from tests.formats.pcap.test_capture_losses import pcap as cut_pcap
@@ -30,8 +31,9 @@ from tests.formats.pcap.test_datagrams import (
     pcap,
     udp,
 )
-from tests.support.devices import free_port, opened, read_all, times
+from tests.support.devices import free_port, opened, read_all
 
+UDP = KINDS["udp"]
 LENGTHS = (0, 1, 1206, 1472, 9000, 65507)
 
 
@@ -132,76 +134,12 @@ def test_only_the_sender_is_recorded_and_others_are_counted(
     assert reported == [{"datagrams_of_others": 5}]
 
 
-class FakeReceiver:
-    """Gives batches as a receiver does; the kernel's counts are a test's."""
-
-    address, port, asked_bytes, granted_bytes = "127.0.0.1", 2368, 10, 10
-
-    def __init__(self, batches: list[Batch]) -> None:
-        self.batches = batches
-
-    def receive(self) -> Batch:
-        none = np.zeros(0, np.int64)
-        empty = Batch(np.zeros((0, 8), np.uint8), none, none, np.zeros((0, 28), np.uint8), none)
-        return self.batches.pop(0) if self.batches else empty
-
-    def close(self) -> None:
-        pass
-
-
-def batch(numbers: list[int], dropped: list[int], sender: int = 1) -> Batch:
-    n = len(numbers)
-    addresses = np.zeros((n, 28), np.uint8)
-    addresses[:, :2] = np.frombuffer(struct.pack("=H", socket.AF_INET), np.uint8)
-    addresses[:, 4:8] = (127, 0, 0, sender)
-    data = np.zeros((n, 8), np.uint8)
-    data[:, 0] = numbers
-    t_ns = np.array(numbers, np.int64) * 1000
-    return Batch(data, np.ones(n, np.int64), t_ns, addresses, np.array(dropped, np.int64))
-
-
-def fake(monkeypatch: pytest.MonkeyPatch, batches: list[Batch], **options: Any) -> UdpDriver:
-    made = FakeReceiver(batches)
-    monkeypatch.setattr("drivers.udp.live.UdpReceiver", lambda *_, **__: made)
-    monkeypatch.setattr("drivers.udp.live._GATHER_S", 0.0)
-    driver = driver_for("udp", "127.0.0.1:2368", timeout_s=0, **options)
-    driver.open()
-    return driver
-
-
-def story(driver: UdpDriver, turns: int) -> list[Any]:
-    """Numbers of datagrams, and losses as (cause, count, time)."""
-    told: list[Any] = []
-    for _ in range(turns):
-        item = driver.read()
-        if isinstance(item, Sample):
-            told += [int(bytes(p)[0]) for p in item.data["payload"]]
-        elif isinstance(item, Lost):
-            told.append((item.cause, item.count, item.t_ns))
-    return told
-
-
-def test_what_the_kernel_dropped_is_lost_before_the_next_datagram(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    batches = [batch([1, 2, 6, 7], [0, 0, 3, 3]), batch([9, 12], [4, 6]), batch([13], [6])]
-    driver = fake(monkeypatch, batches)
-    assert story(driver, 20) == [
-        1, 2, ("overflow", 3, 6000), 6, 7,
-        ("overflow", 1, 9000), 9, ("overflow", 2, 12000), 12, 13,
-    ]  # fmt: skip
-
-
-def test_drops_are_lost_also_before_datagrams_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    batches = [batch([1], [0]), batch([5], [3], sender=2), batch([6], [3])]
-    driver = fake(monkeypatch, batches, sender="127.0.0.1")
-    assert story(driver, 20) == [1, ("overflow", 3, 5000), 6]
-
-
-def test_stamps_never_step_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cards with several queues stamp datagrams in another order than they deliver them."""
-    driver = fake(monkeypatch, [batch([5, 4, 6], [0, 0, 0]), batch([3, 9], [0, 0])])
-    assert times([driver.read() for _ in range(8)]).tolist() == [5000, 5000, 6000, 6000, 9000]
+def test_drops_are_lost_also_before_datagrams_of_others() -> None:
+    other = UDP.batch([5], [3])
+    other.addresses[:, 7] = 2
+    with opened(live(free_port(), sender="127.0.0.1")) as driver:
+        items = feed(driver, UDP.batch([1], [0]), other, UDP.batch([6], [3]))
+    assert story(items, "payload") == [1, ("overflow", 3, 5000), 6]
 
 
 def test_a_full_buffer_is_counted(sender: socket.socket) -> None:
@@ -256,14 +194,6 @@ class _Greeted(UdpReceiver):
         sender.send(b"hello")
 
 
-def test_a_port_in_use_is_named() -> None:
-    with (
-        UdpReceiver("127.0.0.1", 0, 1 << 16, 0.0) as taken,
-        pytest.raises(DeviceError, match=rf"lidar: udp:.*:{taken.port}: cannot be bound"),
-    ):
-        live(taken.port).open()
-
-
 @pytest.mark.parametrize("address", ["", "127.0.0.1", "host:port", "a:70000", "h:1/x", "u@h:7"])
 def test_a_source_of_another_form_is_named(address: str) -> None:
     with pytest.raises(SourceError, match="is not of the form udp:HOST:PORT"):
@@ -288,22 +218,6 @@ def test_a_sender_that_is_no_address_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"'lidar\.local' is not an IP address") as error:
         live(1, sender="lidar.local").open()
     assert error.value.key == "lidar.sender"
-
-
-def test_a_small_buffer_is_told_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("drivers.kit.udp_socket._enlarge", lambda *_: 1000)
-    driver = live(free_port())
-    for _ in range(2):
-        with opened(driver):
-            (warning,) = driver.warnings
-            state = driver.read()
-    assert isinstance(state, State)
-    assert state.values["socket_buffer_bytes"] == 1000
-    assert state.values["socket_buffer_bytes_asked"] == 4_000_000
-    assert capsys.readouterr().err == warning + "\n"
-    assert "net.core.rmem_max=4000000" in warning
 
 
 # Captures
