@@ -389,9 +389,3 @@ class TestV4l2:
         device = FakeDevice(Frame(b""))
         with pytest.raises(SourceError, match="offers YUYV, MJPG, but not H264"):
             camera(device, copying=True).open()
-
-    def test_it_is_not_chosen_without_copying(self) -> None:
-        device = self.device([])
-        device.formats = {"H264": [SIZE]}
-        with pytest.raises(SourceError, match="offers H264, but not MJPG or JPEG"):
-            camera(device).open()

@@ -19,15 +19,14 @@ from drivers.camera.files.video import VideoFile
 from drivers.camera.http.emulator import CameraEmulator
 from drivers.camera.jpeg import parse_jpeg
 from drivers.camera.pictures import Missing, Shot
-from drivers.kit.driver import Lost, Sample, SensorConfig
+from drivers.kit.driver import Lost, Sample
 from drivers.kit.emulator import EmulatedSource
 from drivers.kit.emulator_faults import Fault
 from recorder.common.errors import DeviceError, SourceError
-from recorder.config.options import check_options
 from tests.drivers.camera.http_rig import SMALL, Bench, entry, jpegs, lost, notes, small_jpeg
 from tests.drivers.camera.model_numbers import read_frame_number
 from tests.drivers.camera.rig import driver, jpeg, write_avi, write_video
-from tests.support.devices import stepped
+from tests.support.devices import make_driver, stepped
 
 Benches = Callable[..., Bench]
 
@@ -108,7 +107,7 @@ def test_counted_loss_is_injected_loss_and_stands_in_its_place(
 
 def test_loss_and_damage_together(benches: Benches) -> None:
     bench = benches(Fault("loss", rate=0.2), Fault("corrupt", rate=0.2))
-    events = bench.record(4.0)
+    events = bench.record(5.0)
     # The last pictures may be lost without a later one to tell.
     tail = bench.emulator.injected["loss"] - lost(events, "device")
     assert 0 <= tail <= 3
@@ -389,8 +388,7 @@ def test_the_driver_on_a_running_emulator() -> None:
 
 def _record(source: EmulatedSource, count: int) -> list[Any]:
     scheme, _, address = source.source.partition(":")
-    options = check_options(CameraDriver.options, dict(source.options))
-    camera = CameraDriver(SensorConfig("camera", scheme, address, options))
+    camera = make_driver(CameraDriver, "camera", scheme, address, **dict(source.options))
     assert not camera.played
     (spec,) = camera.open()
     assert spec.device_clock

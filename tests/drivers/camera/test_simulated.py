@@ -56,7 +56,7 @@ def small(seed: int = 0, size: tuple[int, int] = (WIDTH, HEIGHT)) -> SimulatedCa
 
 
 def test_sim_is_the_same_for_the_same_seed() -> None:
-    first, again, other = small(7), small(7), small(8)
+    first, again, other = small(1), small(1), small(0)
     pictures = [first.frame(k) for k in (0, 1, 1000)]
     for index, picture in zip((1000, 0, 1), [pictures[2], *pictures[:2]], strict=True):
         np.testing.assert_array_equal(again.frame(index), picture)
@@ -106,7 +106,7 @@ def test_sim_options_show_in_the_picture() -> None:
     plain = picture()
     np.testing.assert_array_equal(picture(), plain)
     for options in (
-        {"seed": 5},
+        {"seed": 1},
         {"scene": "straight"},
         {"noise": 1.0},
         {"mount": {"translation_m": [1.7, 0.3, 1.45]}},

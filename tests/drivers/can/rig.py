@@ -32,6 +32,11 @@ START_S = 1_700_000_000.0
 driver_for = functools.partial(make_driver, CanDriver, "bus")
 
 
+def played(path: Path, pace: str = "realtime", **options: Any) -> list[Item]:
+    """All items of a log of frames alone."""
+    return devices.play(driver_for("file", path, pace, **options))[1]
+
+
 def read_frames(driver: CanDriver, count: int) -> list[Item]:
     """Items up to and with the sample that has frame number `count`."""
     return read_until(driver, lambda items: len(frames(items)) >= count)

@@ -14,7 +14,7 @@ from recorder.bus.wire import Kind, Message
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import ProtocolError
 from recorder.recording.writer.active_session import ActiveSession
-from tests.campaigns import seeded
+from tests.campaigns import Selector, seeded
 from tests.drivers.kit.sim_driver import CAMERA, IMU, LATE, LIDAR, LIDAR_IMU, SimDriver
 from tests.drivers.kit.simulation import Plane
 
@@ -335,16 +335,16 @@ def test_a_stream_of_which_only_a_state_is_durable(make_plane: Any, deaths: int)
     assert_nothing_lost(plane, plane.stop_session())
 
 
-def test_a_writer_that_dies_at_any_point_of_closing(make_plane: Any) -> None:
+def test_a_writer_that_dies_at_any_point_of_closing(make_plane: Any, select: Selector) -> None:
     """The session is closed, once, and the supervisor gets its answer."""
-    for point in range(1, 100):
+
+    def close(point: int | None) -> Plane:
         plane: Plane = make_plane(4)
         begin(plane, ("cam", (CAMERA,)))
-        for _ in range(5):
-            assert plane.drivers["cam"].data(CAMERA, [10])
+        give(plane.drivers["cam"], 5)
         plane.pauses, plane.die_at = 0, point
 
-        def die(plane: Plane = plane) -> None:
+        def die() -> None:
             if plane.dying:
                 plane.dying, plane.die_at = False, None
                 plane.kill_writer()
@@ -352,9 +352,12 @@ def test_a_writer_that_dies_at_any_point_of_closing(make_plane: Any) -> None:
 
         plane.disturb = die  # type: ignore[method-assign]
         assert_nothing_lost(plane, plane.stop_session())
-        if not plane.deaths:
-            break
-    assert 10 < point < 99
+        return plane
+
+    points = close(None).pauses
+    assert 10 < points < 99
+    for point in select(range(1, points), 8):
+        assert close(point).deaths == 1
 
 
 @pytest.mark.parametrize(

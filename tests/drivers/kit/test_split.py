@@ -68,10 +68,10 @@ def test_every_sample_is_in_one_part(make_plane: Any, seed: int, kill: float) ->
     begin(plane, *DRIVERS)
     accounts = []
     for _ in range(2):
-        play(plane, 150, kill)
+        play(plane, 80, kill)
         disturbed(plane, kill)
         accounts.append(plane.split_session())
-    play(plane, 150, kill)
+    play(plane, 80, kill)
     plane.disturb = lambda: None  # type: ignore[method-assign]
     accounts.append(plane.stop_session())
     assert_nothing_lost(plane, together(*accounts))

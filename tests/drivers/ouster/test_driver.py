@@ -404,12 +404,12 @@ def test_open_and_close_repeat(tmp_path: Path) -> None:
 
 def test_simulation_is_deterministic_and_moves(tmp_path: Path) -> None:
     options: dict[str, Any] = {"mode": "512x10", "beams": 32, "scene": "straight"}
-    specs, first = play(driver_for("sim", "", seed=3, **options), 44)
-    again = play(driver_for("sim", "", seed=3, **options), 22)[1]
+    specs, first = play(driver_for("sim", "", seed=1, **options), 44)
+    again = play(driver_for("sim", "", seed=1, **options), 22)[1]
     assert_same_items(again, first[:22])
-    others: list[dict[str, Any]] = [{"seed": 4}, {"scene": "parked"}, {"noise": 0.0}]
+    others: list[dict[str, Any]] = [{"seed": 0}, {"scene": "parked"}, {"noise": 0.0}]
     for other in others:
-        changed = play(driver_for("sim", "", **{"seed": 3, **options, **other}), 11)[1]
+        changed = play(driver_for("sim", "", **{"seed": 1, **options, **other}), 11)[1]
         assert not np.array_equal(samples(changed)[0].data["rng"], samples(first)[0].data["rng"])
     assert not any(s.finite for s in specs) and [s.rate_hz for s in specs] == [10.0, 100.0]
     sweeps, imu = samples(first), samples(first, "lidar_imu")

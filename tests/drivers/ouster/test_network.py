@@ -114,6 +114,7 @@ def test_settings_after_a_power_cycle(tmp_path: Path, persist: bool) -> None:
     assert (api_of(emulator).stored == api_of(emulator).settings) is persist
 
 
+@pytest.mark.campaign
 def test_settings_that_are_lost_while_the_sensor_sends_are_set_again(
     emulator: OusterEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from typing import Any
 
 from drivers.kit.driver import Item, Sample
 from drivers.udp.driver import UdpDriver
 from tests.formats.pcap.test_datagrams import ethernet, ipv4, pcap, udp
-from tests.support.devices import make_driver, read_until
+from tests.support.devices import make_driver, play, read_until
 
 HERE = bytes(10) + b"\xff\xff\x7f\0\0\1"
 """127.0.0.1 as it is recorded."""
 
 
 driver_for = functools.partial(make_driver, UdpDriver, "lidar")
+
+
+def played(path: Path, pace: str = "realtime", **options: Any) -> list[Item]:
+    """All items of a capture."""
+    return play(driver_for("file", path, pace, **options))[1]
 
 
 def payloads(items: list[Item]) -> list[bytes]:

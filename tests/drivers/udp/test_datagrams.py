@@ -17,7 +17,7 @@ from drivers.udp.driver import UdpDriver
 from drivers.udp.model import HEAD
 from recorder.common.errors import ConfigError, DeviceError, SourceError
 from tests.drivers.test_datagram_devices import KINDS, feed, story
-from tests.drivers.udp.rig import HERE, driver_for, payloads, read_payloads, write_capture
+from tests.drivers.udp.rig import HERE, driver_for, payloads, played, read_payloads, write_capture
 from tests.formats.pcap.test_capture_losses import SECTION, enhanced, interface, obsolete, simple
 from tests.formats.pcap.test_capture_losses import pcap as cut_pcap
 from tests.formats.pcap.test_datagrams import (
@@ -226,8 +226,7 @@ def test_a_sender_that_is_no_address_is_refused() -> None:
 def test_a_capture_is_played_as_it_came(tmp_path: Path) -> None:
     sent = [(2368, bytes([k % 256]) * (k * 37 % 1400)) for k in range(300)]
     path = write_capture(tmp_path / "a.pcap", [*sent, (8308, b"position")])
-    with opened(driver_for("file", str(path), port=2368)) as driver:
-        items = read_all(driver)
+    items = played(path, port=2368)
     assert payloads(items) == [data for _, data in sent]
     first = items[0]
     assert isinstance(first, Sample) and first.count == 256
@@ -308,8 +307,7 @@ def test_what_a_capture_holds_only_in_part_is_lost_before_the_next_datagram(
         cut_pcap([(STAMP + n, frames[n][: sizes[n]], 82) for n in range(6)])
         + cut_pcap([(STAMP + 9, frames[0][:60], 82)])[24:]
     )
-    with opened(driver_for("file", str(path), "max")) as driver:
-        items = read_all(driver)
+    items = played(path, "max")
     assert payloads(items) == [bytes([n]) * 40 for n in (1, 2, 5)]
     assert losses(items) == [
         ("snaplen", 1, STAMP + 1), ("snaplen", 2, STAMP + 5), ("snaplen", 1, STAMP + 5),
@@ -320,8 +318,7 @@ def test_what_a_capture_holds_only_in_part_is_lost_before_the_next_datagram(
 def test_a_capture_of_which_every_datagram_is_cut_is_all_lost(tmp_path: Path) -> None:
     path = tmp_path / "a.pcap"
     path.write_bytes(cut_pcap([(STAMP, PLAIN[:60], len(PLAIN))] * 3))
-    with opened(driver_for("file", str(path), port=7502)) as driver:
-        items = read_all(driver)
+    items = played(path, port=7502)
     assert losses(items) == [("snaplen", 3, STAMP)] and len(items) == 1
     path.write_bytes(cut_pcap([(STAMP, PLAIN[:30], len(PLAIN))] * 3))
     with pytest.raises(SourceError, match=r"3 packets that the snap length cuts .* are not read"):
@@ -349,8 +346,7 @@ def test_datagrams_without_stamps_are_refused_or_marked(
     with pytest.raises(SourceError, match="have no stamps, so that their times are not known"):
         driver_for("file", str(path)).open()
     path.write_bytes(head + simple(PLAIN) + enhanced(PLAIN) + simple(PLAIN))
-    with opened(driver_for("file", str(path), "max")) as driver:
-        items = read_all(driver)
+    items = played(path, "max")
     sample, state = items
     assert isinstance(sample, Sample) and sample.t_ns.tolist() == [STAMP] * 3
     assert isinstance(state, State) and state.values == {"datagrams_without_stamp": 2}
@@ -364,8 +360,7 @@ def test_packets_that_cannot_be_read_are_reported(
     unknown = enhanced(bytes(60), number=1) * 2
     known = obsolete(PLAIN, drops=7)
     path.write_bytes(SECTION + interface() + interface(link=127) + unknown + known)
-    with opened(driver_for("file", str(path), "max")) as driver:
-        sample, state = read_all(driver)
+    sample, state = played(path, "max")
     assert payloads([sample]) == [PAYLOAD] and isinstance(state, State)
     assert state.values == {
         "not_read": {"packets of link type 127": 2},
@@ -390,8 +385,7 @@ def test_batches_of_a_capture_are_short_in_real_time(tmp_path: Path) -> None:
     path = tmp_path / "a.pcap"
     path.write_bytes(data)
     for pace, counts in (("realtime", [9, 9, 9, 9, 4]), ("max", [40])):
-        with opened(driver_for("file", str(path), pace)) as driver:
-            items = read_all(driver)
+        items = played(path, pace)
         assert [i.count for i in items if isinstance(i, Sample)] == counts
 
 
