@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -195,9 +196,9 @@ def test_silence_ends_the_bus(kernel: FakeCan, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_structure_of_another_length_is_lost_and_own_frames_are_marked(kernel: FakeCan) -> None:
-    batch = KINDS["can"].batch([20, 21, 22, 23], [0] * 4)
+    flags = np.array([4, 0, 0x804, 0], np.int32)
+    batch = replace(KINDS["can"].batch([20, 21, 22, 23], [0] * 4), flags=flags)
     batch.sizes[1] = 17
-    batch.flags[:] = 4, 0, 0x804, 0
     with opened(driver_for("can", "can0", timeout_s=0)) as driver:
         items = feed(driver, batch)
     assert story(items, "data") == [20, 22, 23, ("corrupt", 1, 23000)]

@@ -615,8 +615,11 @@ def test_a_topic_may_be_longer_than_a_file_name(tmp_path: Path) -> None:
     config.write_text(
         f"version: 1\nsensors:\n  cam: {{driver: camera, source: 'mcap:{path}#{topic}'}}\n"
     )
-    schema = lambda name: DriverSchema.of(name, CameraDriver)  # noqa: E731
-    assert load_config(config, schema).sensors[0].address == f"{path}#{topic}"
+    kind: type[Driver] = CameraDriver
+    assert (
+        load_config(config, lambda name: DriverSchema.of(name, kind)).sensors[0].address
+        == f"{path}#{topic}"
+    )
     driver = open_(CameraDriver, path, topic)
     assert driver.open()[0].settings["mcap_topic"] == topic
     driver.close()

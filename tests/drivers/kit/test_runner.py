@@ -9,7 +9,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,7 @@ class FakeDriver(Driver):
     """Plays what it is given; an exception among it is raised."""
 
     schemes = {"script": "made up for tests"}
-    script: Sequence[Item | Exception | Callable[[], None]] = ()
+    script: Iterable[Item | Exception | Callable[[], None]] = ()
     opened = closed = 0
 
     def open(self) -> Sequence[StreamSpec]:
@@ -493,9 +493,9 @@ def test_in_real_time_a_driver_that_comes_back_goes_on_from_now(
     make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig = make_rig()
-    script = [batch(n) for n in range(3000)]
-    first = rig.driver(*script[:3], DriverDiedError(), pace="realtime")
-    again = rig.driver(*script, pace="realtime")
+    first = rig.driver(*map(batch, range(3)), DriverDiedError(), pace="realtime")
+    again = rig.driver(pace="realtime")
+    again.script = map(batch, itertools.count())  # however late it is opened
     again_ns: list[int] = []
 
     def stop() -> None:

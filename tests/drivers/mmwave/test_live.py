@@ -410,9 +410,9 @@ def test_cfg_and_radar_are_not_both_given(tmp_path: Path) -> None:
     (tmp_path / "radar.cfg").write_text(CFG.replace("SWAP", "1"))
     cfg = {"cfg": str(tmp_path / "radar.cfg")}
     with pytest.raises(ConfigError, match=r"radar\.radar: adc_samples: given by cfg too"):
-        make_driver(MmwaveDriver, "radar", "sim", **{"radar": {"adc_samples": 64}, **cfg}).open()
+        make_driver(MmwaveDriver, "radar", "sim", radar={"adc_samples": 64}, **cfg).open()
     with pytest.raises(ConfigError, match=r"radar\.iq_order: 'iiqq'; the cfg file sets qqii"):
-        make_driver(MmwaveDriver, "radar", "sim", **{"iq_order": "iiqq", **cfg}).open()
+        make_driver(MmwaveDriver, "radar", "sim", iq_order="iiqq", **cfg).open()
     impossible = CFG.replace("SWAP", "1").replace("77 10 5 40", "77 10 5 17.7")
     (tmp_path / "radar.cfg").write_text(impossible)
     with pytest.raises(ConfigError, match=r"radar\.cfg: AWR1843: impossible: the last sample"):
