@@ -319,7 +319,7 @@ def test_sim_is_the_same_for_the_same_options() -> None:
     assert len(set(first(seed=3))) == 4
     assert first(seed=3) == first(seed=3)
     for other in ({"seed": 4}, {"scene": "parked"}, {"noise": 0.5}, {"iq_order": "iiqq"}):
-        assert set(first(seed=3)).isdisjoint(first(seed=3, **other))
+        assert set(first(seed=3)).isdisjoint(first(**{"seed": 3, **other}))
     aside = first(seed=3, mount={"translation_m": [3.7, 0.5, 0.6]})
     assert set(first(seed=3)).isdisjoint(aside)
 
