@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +21,7 @@ Codes = npt.NDArray[np.uint8]
 _GROUND_M: Final = 220.0  # farther ground is the haze of the horizon
 _PANORAMA: Final = 4096  # columns per turn, and rows per turn upwards
 _ROWS: Final = 1024  # rows of the panorama, up to the zenith
+_BAND: Final = 64  # rows are made by so many, so that cameras of a process share them
 _CHUNK_ROWS: Final = 32
 _SKY: Final = 128  # codes of the sky begin here
 _BLUES: Final = 64
@@ -77,7 +79,7 @@ class Backdrop:
         column = np.floor(np.arctan2(ray[..., 1], ray[..., 0]) * per_rad)
         row = np.clip(row, 0, _ROWS - 1).astype(np.int32)
         self._sky_at = row * (2 * _PANORAMA) + (column.astype(np.int32) & (_PANORAMA - 1))
-        self._panorama = _panorama(world.seed, int(row.max()) + 1)
+        self._panorama = _panorama(world.seed, (int(row.max()) // _BAND + 1) * _BAND)
         rows = np.arange(lens.height)
         self._sky_rows = int((rows * ~self._down.all(axis=1)).max()) + 1
         ground = np.flatnonzero(self._down.any(axis=1))
@@ -175,6 +177,7 @@ def bonnet(lens: Lens, mount: Mount) -> npt.NDArray[np.int32]:
     return np.rint(np.stack([u, v], axis=-1) * 16).astype(np.int32)
 
 
+@lru_cache(maxsize=4)
 def _panorama(seed: int, rows: int) -> Codes:
     """Return the whole sky, u1 [rows * 2 * _PANORAMA]: row by row upwards, two turns per row."""
     columns = np.arange(_PANORAMA)

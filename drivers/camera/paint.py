@@ -64,26 +64,20 @@ class Paint:
 
 def make_paint(target: Target) -> Paint:
     """Make the quads of one target."""
-    half = 0.5 * np.array(target.size_m)
     patches = _patches(target)
-    quads, normals, colours, details = [], [], [], []
-    for side, (normal, right, up) in _SIDES.items():
-        whole: Patch = ((0.0, 0.0, 1.0, 1.0), target.colour)
-        for (a, b, c, d), colour in (whole, *patches.get(side, ())):
-            corners = [
-                (np.array(normal) + (2 * x - 1) * np.array(right) + (2 * y - 1) * np.array(up))
-                for x, y in ((a, b), (c, b), (c, d), (a, d))
-            ]
-            quads.append(np.stack(corners) * half)
-            normals.append(normal)
-            colours.append(colour)
-            details.append((a, b, c, d) != whole[0])
+    whole: Patch = ((0.0, 0.0, 1.0, 1.0), target.colour)
+    sides = [(side, patch) for side in _SIDES for patch in (whole, *patches.get(side, ()))]
+    normal, right, up = np.array([_SIDES[side] for side, _ in sides], np.float64).swapaxes(0, 1)
+    left, bottom, end, top = np.array([place for _, (place, _) in sides]).T
+    x = np.stack([left, end, end, left], axis=1)[..., None]
+    y = np.stack([bottom, bottom, top, top], axis=1)[..., None]
+    corners = normal[:, None] + (2 * x - 1) * right[:, None] + (2 * y - 1) * up[:, None]
     return Paint(
-        np.full(len(quads), target.number),
-        np.stack(quads),
-        np.array(normals, np.float64),
-        np.array(colours, np.float64),
-        np.array(details),
+        np.full(len(sides), target.number),
+        corners * (0.5 * np.array(target.size_m)),
+        normal,
+        np.array([colour for _, (_, colour) in sides], np.float64),
+        np.array([place != whole[0] for _, (place, _) in sides]),
     )
 
 

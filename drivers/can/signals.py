@@ -381,7 +381,8 @@ def _message(message: Any, suffix: str, signals: Sequence[Any]) -> MessageDecode
         about = _about(signal)
         decoders.append(SignalDecoder(channels[id(signal)], place, conditions, about))
     frame_id = int(message.frame_id) | (EXTENDED if message.is_extended_frame else 0)
-    period_s = message.cycle_time / 1000 if message.cycle_time else None
+    cycle_ms = message.cycle_time  # a database may declare it as a text
+    period_s = cycle_ms / 1000 if isinstance(cycle_ms, int | float) and cycle_ms else None
     return MessageDecoder(str(message.name), suffix, frame_id, period_s, tuple(decoders))
 
 

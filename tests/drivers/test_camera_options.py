@@ -49,7 +49,11 @@ CASES: list[tuple[tuple[str, ...], dict[str, Any], str]] = [
         {"codec": "copy", "height": 64},
         "width, height: codec: copy does not resize pictures",
     ),
-    (("sim",), {"black_level": 3}, "black_level: only a raw pixel_format has this option"),
+    (
+        ("sim",),
+        {"black_level": 3, "width": 64, "height": 48},
+        "black_level: only a raw pixel_format has this option",
+    ),
 ]
 
 

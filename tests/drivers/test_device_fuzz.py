@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pty
 import random
 import select
 import time
-import tty
 from collections import deque
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -32,20 +29,9 @@ from recorder.common.errors import DeviceError
 from tests.drivers.fuzzing import COUNT, GROWTH, mutated, refitted, resident
 from tests.drivers.mmwave.rig import QUICK, Rig
 from tests.drivers.xsens.rig import entry as imu_entry
+from tests.support.devices import terminal
 
 pytestmark = pytest.mark.campaign(weight=8)
-
-
-@contextlib.contextmanager
-def terminal() -> Iterator[tuple[int, int]]:
-    """Both ends of a pseudo-terminal, as a device and a host have them."""
-    master, slave = pty.openpty()
-    tty.setraw(slave)
-    try:
-        yield master, slave
-    finally:
-        os.close(master)
-        os.close(slave)
 
 
 # The radar's command line
@@ -84,12 +70,12 @@ class Talk:
 
 
 def test_answers_at_the_radars_serial_line() -> None:
-    with terminal() as (master, slave):
+    with terminal() as (master, path):
         talk = Talk(master, 1)
         capture = RadarCapture.__new__(RadarCapture)
         capture._where, capture.warnings, capture._closers = "radar: dca1000://", [], []
         capture._boot_s, capture._deadline = 10.0, time.monotonic() + 120
-        radar: Any = capture._open_radar("AWR1843", os.ttyname(slave))
+        radar: Any = capture._open_radar("AWR1843", path)
         read = radar.port.read
         asked = good = 0
         before = 0
@@ -228,9 +214,9 @@ def test_answers_at_the_imus_port(monkeypatch: pytest.MonkeyPatch) -> None:
     line = MtiLine(3)
     monkeypatch.setattr(xsens_device, "read_bytes", line.read)
     good, reported, before = 0, set(), 0
-    with terminal() as (_, slave):
+    with terminal() as (_, path):
         while line.answers < COUNT:
-            mti: Any = Mti(os.ttyname(slave), "imu", now_ns=line.now_ns)
+            mti: Any = Mti(path, "imu", now_ns=line.now_ns)
             mti._poll, mti._port.write, mti._port.reset_input_buffer = line, line.write, line.reset
             try:
                 mti.find([115_200])

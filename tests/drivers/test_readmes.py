@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from recorder.recording.supervisor.driver_registry import available_drivers, load
+from recorder.config.driver_schema import DriverSchema
+from recorder.config.loading import load_config
+from recorder.recording.supervisor.driver_registry import available_drivers
+from tests.drivers.test_every_driver import driver_class
 
 ROOT = Path(__file__).parents[2] / "drivers"
 
@@ -23,5 +26,6 @@ def test_a_page_is_short_and_its_config_loads(driver: str, tmp_path: Path) -> No
     assert "## Try it without the device" in text and "No test had" in text
     config = tmp_path / "rig.yaml"
     config.write_text(text.partition("<<'EOF'\n")[2].partition("EOF\n")[0])
-    (sensor,) = load(config).sensors
+    schema = lambda name: DriverSchema.of(name, driver_class(name))  # noqa: E731
+    (sensor,) = load_config(config, schema).sensors
     assert (sensor.driver, sensor.scheme) == (driver, "sim")

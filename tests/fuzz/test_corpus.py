@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from recorder.common.errors import FormatError
+from tests.campaigns import Campaign
+from tests.drivers.fuzzing import GROWTH, resident
+from tests.fuzz import device_parsers
 from tests.fuzz.targets import Target, load
 from tests.fuzz.worker import attempt, drawn
 
@@ -17,7 +20,10 @@ _SOCKETS = {  # where a process of the recorder listens
     "control-socket", "control-tcp", "dashboard-http", "dashboard-live", "foxglove", "metrics",
     "sensor-rtp", "sensor-udp", "writer-socket",
 }  # fmt: skip
-_SOME = 10
+DEVICES = [
+    name for name, each in TARGETS.items() if each.prepare.__module__ == device_parsers.__name__
+]
+_SOME = {name: 100 if name in DEVICES else 10 for name in TARGETS}
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -25,7 +31,7 @@ def test_samples_corpus_and_some_mutations(name: str, tmp_path: Path) -> None:
     target, rng = TARGETS[name], random.Random(f"{name} 1")
     with target.prepare(tmp_path) as (samples, feed):
         inputs = [*samples, *(path.read_bytes() for path in sorted(CORPUS.glob(f"{name}-*.bin")))]
-        inputs += [drawn(rng, samples, target.parts) for _ in range(_SOME)]
+        inputs += [drawn(rng, samples, target.parts) for _ in range(_SOME[name])]
         for data in inputs:
             failure = attempt(target, feed, data)
             assert failure is None, f"{data[:200]!r}: {failure}"
@@ -36,6 +42,22 @@ def test_samples_corpus_and_some_mutations(name: str, tmp_path: Path) -> None:
             except target.refusals:
                 refused += 1
         assert refused < max(len(samples), 1), "at least one sample is right"
+
+
+@pytest.mark.campaign(weight=15, least=20)
+@pytest.mark.parametrize("name", DEVICES)
+def test_many_mutations(name: str, tmp_path: Path, campaign: Campaign) -> None:
+    """A thousand a seed; what a parser keeps of them has a bound."""
+    target, before = TARGETS[name], 0
+    with target.prepare(tmp_path) as (samples, feed):
+        for seed in campaign.seeds():
+            rng = random.Random(f"{name} {seed}")
+            for _ in range(1000):
+                data = drawn(rng, samples, target.parts)
+                failure = attempt(target, feed, data)
+                assert failure is None, f"{data[:200]!r}: {failure}"
+            before = before or resident()
+    assert resident() - before < GROWTH
 
 
 def test_every_listening_socket_is_a_target() -> None:

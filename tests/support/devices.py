@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import pty
+import socket
 import threading
 import time
+import tty
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from drivers.kit.driver import Driver, EndOfSource, Item, Lost, Sample
+import numpy as np
+import numpy.typing as npt
+
+from drivers.kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig, State
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import DeviceError
+from recorder.config.options import check_options
+from recorder.config.settings import SensorEntry
 from tests.support.waiting import wait_until
 
 D = TypeVar("D", bound=Driver)
@@ -51,6 +60,47 @@ def stepped(emulator: Emulator, speed: int = 1) -> Iterator[None]:
         thread.join()
     if failures:
         raise failures[0]
+
+
+def make_driver(
+    kind: type[D],
+    name: str,
+    scheme: str,
+    address: object = "",
+    pace: str = "realtime",
+    **given: Any,
+) -> D:
+    """A driver of a sensor with these options."""
+    options = check_options(kind.options, given)
+    return kind(SensorConfig(name, scheme, str(address), options, pace=pace))
+
+
+def make_entry(
+    kind: type[Driver], sensor: str, driver: str, scheme: str, address: object = "", *,
+    loop: bool = False, **given: Any,
+) -> SensorEntry:  # fmt: skip
+    """A sensor of a config, for an emulator."""
+    options = check_options(kind.options, given)
+    return SensorEntry(sensor, driver, scheme, str(address), options, loop=loop)
+
+
+@contextlib.contextmanager
+def terminal() -> Iterator[tuple[int, str]]:
+    """A pseudo-terminal: the device's end, and the path of the port that a host opens."""
+    master, slave = pty.openpty()
+    tty.setraw(slave)
+    try:
+        yield master, os.ttyname(slave)
+    finally:
+        for end in (master, slave):
+            with contextlib.suppress(OSError):  # the test has closed it
+                os.close(end)
+
+
+def free_port(kind: socket.SocketKind = socket.SOCK_DGRAM) -> int:
+    with socket.socket(socket.AF_INET, kind) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 @contextlib.contextmanager
@@ -104,6 +154,11 @@ def read_all(driver: Driver) -> list[Item]:
     return items
 
 
+def read_waiting(driver: Driver) -> list[Item]:
+    """Items of an open driver until it has none."""
+    return list(iter(driver.read, None))
+
+
 def play(driver: Driver) -> tuple[StreamSpec, list[Item]]:
     """The one stream of a played source, and all its items; the driver is closed then."""
     (spec,) = driver.open()
@@ -118,3 +173,36 @@ def samples(items: Iterable[Item | None], stream: str | None = None) -> list[Sam
 
 def losses(items: Iterable[Item | None]) -> list[Lost]:
     return [item for item in items if isinstance(item, Lost)]
+
+
+def states(items: Iterable[Item | None], *, lasting: bool | None = None) -> list[dict[str, Any]]:
+    """The values of states: of all, or of those that last, or pass."""
+    found = [item for item in items if isinstance(item, State)]
+    return [dict(item.values) for item in found if lasting in (None, item.lasting)]
+
+
+def causes(items: Iterable[Item | None]) -> list[tuple[str, int | None]]:
+    """Cause and count of every loss."""
+    return [(lost.cause, lost.count) for lost in losses(items)]
+
+
+def column(
+    items: Iterable[Item | None], channel: str, stream: str | None = None
+) -> npt.NDArray[Any]:
+    """All values of a channel."""
+    parts = [np.asarray(sample.data[channel]) for sample in samples(items, stream)]
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
+def times(items: Iterable[Item | None], stream: str | None = None) -> npt.NDArray[np.int64]:
+    """Stamps of all samples."""
+    return np.concatenate([np.empty(0, np.int64), *(s.t_ns for s in samples(items, stream))])
+
+
+def device_times(items: Iterable[Item | None], stream: str | None = None) -> npt.NDArray[np.int64]:
+    """The device's times of all samples; each must have them."""
+    parts = [np.empty(0, np.int64)]
+    for sample in samples(items, stream):
+        assert sample.t_dev_ns is not None
+        parts.append(sample.t_dev_ns)
+    return np.concatenate(parts)

@@ -7,6 +7,8 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from drivers.camera.driver import CameraDriver
 from drivers.camera.http.camera import HttpCamera, Url
 from drivers.camera.http.emulator import CameraEmulator
@@ -14,8 +16,10 @@ from drivers.camera.model import SimulatedCamera, make_camera
 from drivers.camera.model_output import make_jpeg
 from drivers.camera.pictures import Missing, Note, Shot
 from drivers.kit.emulator_faults import Fault
+from recorder.common.errors import DeviceError
 from recorder.config.options import check_options
 from recorder.config.settings import SensorEntry
+from tests.support.devices import make_entry
 
 SMALL: dict[str, Any] = {"width": 160, "height": 120, "fps": 20, "quality": 80}
 
@@ -23,8 +27,7 @@ SMALL: dict[str, Any] = {"width": 160, "height": 120, "fps": 20, "quality": 80}
 def entry(
     scheme: str = "sim", address: str = "", loop: bool = False, **options: Any
 ) -> SensorEntry:
-    checked = check_options(CameraDriver.options, options)
-    return SensorEntry("camera", "camera", scheme, address, checked, loop=loop)
+    return make_entry(CameraDriver, "camera", "camera", scheme, address, loop=loop, **options)
 
 
 @functools.cache
@@ -92,6 +95,24 @@ class Bench:
         assert due_ns >= before_ns
         # A step may take its time, too.
         self.now_ns = max(self.now_ns, min(max(due_ns, before_ns + 100_000), until_ns))
+
+    def record(self, seconds: float, **more: Any) -> list[Shot | Note]:
+        """What a camera gives from its opening on, which is closed then."""
+        camera = self.camera(**more)
+        camera.open()
+        events = self.watch(camera, seconds)
+        camera.close()
+        return events
+
+    def record_all(self) -> list[Shot | Note]:
+        """The same until the camera ends the stream."""
+        camera, events = self.camera(), list[Shot | Note]()
+        camera.open()
+        with pytest.raises(DeviceError, match="ended the stream"):
+            while True:
+                events += camera.read(0.05)
+        camera.close()
+        return events
 
     def watch(self, camera: HttpCamera, seconds: float) -> list[Shot | Note]:
         """What the camera gives in so many seconds of the made-up clock."""

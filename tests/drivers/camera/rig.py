@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import struct
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,26 +12,27 @@ from typing import Any
 import cv2
 import numpy as np
 import numpy.typing as npt
-import pytest
 
 from drivers.camera.driver import CameraDriver
 from drivers.camera.lens import Lens
 from drivers.camera.model import SimulatedCamera
-from drivers.kit.driver import EndOfSource, Item, Sample, SensorConfig
+from drivers.kit.driver import Item, Sample
 from drivers.world import World
 from recorder.codecs.streams import StreamSpec
-from recorder.config.options import check_options
+from tests.support import devices
+from tests.support.devices import make_driver
 
 Image = npt.NDArray[np.uint8]
 WIDTH, HEIGHT = 320, 240
 PICTURES = SimulatedCamera(World(seed=1), Lens.default(WIDTH, HEIGHT))
+# Drawn once a run.
+PICTURES.frame = functools.cache(PICTURES.frame)  # type: ignore[method-assign]
 
 
 def driver(
     address: Path | str, scheme: str = "file", name: str = "camera", **options: Any
 ) -> CameraDriver:
-    checked = check_options(CameraDriver.options, options)
-    return CameraDriver(SensorConfig(name, scheme, str(address), checked))
+    return make_driver(CameraDriver, name, scheme, address, **options)
 
 
 def take(opened: CameraDriver) -> Item:
@@ -39,21 +42,9 @@ def take(opened: CameraDriver) -> Item:
     return item
 
 
-def drain(opened: CameraDriver) -> list[Item]:
-    items: list[Item] = []
-    with pytest.raises(EndOfSource):
-        while True:
-            items.append(take(opened))
-    return items
-
-
 def play(address: Path | str, **options: Any) -> tuple[StreamSpec, list[Item]]:
     """Open, read all, close."""
-    camera = driver(address, **options)
-    (spec,) = camera.open()
-    items = drain(camera)
-    camera.close()
-    return spec, items
+    return devices.play(driver(address, **options))
 
 
 def stamps(items: Sequence[Item]) -> list[int]:
@@ -75,13 +66,20 @@ def jpeg(index: int, size: tuple[int, int] = (WIDTH, HEIGHT)) -> bytes:
 
 
 def write_video(path: Path, codec: str, count: int = 20, fps: float = 30.0) -> Path:
-    fourcc = cv2.VideoWriter.fourcc(*codec)
-    writer = cv2.VideoWriter(str(path), cv2.CAP_FFMPEG, fourcc, fps, (WIDTH, HEIGHT))
-    assert writer.isOpened()
-    for index in range(count):
-        writer.write(PICTURES.frame(index))
-    writer.release()
+    path.write_bytes(_encode_video(path.suffix, codec, count, fps))
     return path
+
+
+@functools.cache
+def _encode_video(suffix: str, codec: str, count: int, fps: float) -> bytes:
+    with tempfile.NamedTemporaryFile(suffix=suffix) as file:
+        fourcc = cv2.VideoWriter.fourcc(*codec)
+        writer = cv2.VideoWriter(file.name, cv2.CAP_FFMPEG, fourcc, fps, (WIDTH, HEIGHT))
+        assert writer.isOpened()
+        for index in range(count):
+            writer.write(PICTURES.frame(index))
+        writer.release()
+        return Path(file.name).read_bytes()
 
 
 def chunk(name: bytes, data: bytes) -> bytes:

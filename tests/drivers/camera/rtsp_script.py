@@ -134,13 +134,20 @@ class Script:
 
 
 def watch(camera: RtspCamera) -> tuple[list[Shot], RecorderError]:
-    """All that comes before the end, and its reason."""
+    """All that comes of an open camera before the end, and its reason; it is closed then."""
     events: list[Shot | Note] = []
     while True:
         try:
             events += camera.read(0.2)
         except RecorderError as error:
+            camera.close()
             return [event for event in events if isinstance(event, Shot)], error
+
+
+def record(camera: RtspCamera) -> tuple[list[Shot], RecorderError]:
+    """Open a camera and watch it."""
+    camera.open()
+    return watch(camera)
 
 
 def pieces(datas: Sequence[bytes]) -> list[bytes]:

@@ -36,8 +36,17 @@ from tests.drivers.camera.http_rig import lost
 from tests.drivers.camera.rig import driver, play, stamps
 from tests.drivers.camera.rtp_packets import encode as packed
 from tests.drivers.camera.rtp_packets import packets, rtp
-from tests.drivers.camera.rtsp_script import SDP, Script, answers, interleaved, pieces, watch
-from tests.drivers.camera.v4l2_kernel import FakeDevice, Frame, camera, record
+from tests.drivers.camera.rtsp_script import (
+    SDP,
+    Script,
+    answers,
+    interleaved,
+    pieces,
+    record,
+    watch,
+)
+from tests.drivers.camera.v4l2_kernel import FakeDevice, Frame, camera
+from tests.drivers.camera.v4l2_kernel import record as record_device
 from tests.drivers.camera.v4l2_kernel import watch as watch_device
 from tests.h264 import GROUP, SIZE, demuxed, encode, number_of, write_file
 
@@ -152,22 +161,6 @@ class TestFiles:
         units = units_of([item for item in items if isinstance(item, Sample)])
         assert numbers(units) == [*range(7), *range(4)]
 
-    @pytest.mark.parametrize(
-        ("scheme", "options", "fault"),
-        [
-            ("http", {"codec": "copy"}, "codec: copy records H.264 of the sources file:, rtsp:"),
-            ("file", {"codec": "copy", "width": 64}, "codec: copy does not resize"),
-            ("rtsp", {"codec": "copy", "height": 64}, "codec: copy does not resize"),
-            ("v4l2", {"codec": "copy", "pixel_format": "MJPG"}, "codec: copy records H264 only"),
-            ("v4l2", {"pixel_format": "H264"}, "H264 is recorded only with codec: copy"),
-        ],
-    )
-    def test_options_that_do_not_fit(
-        self, scheme: str, options: dict[str, Any], fault: str
-    ) -> None:
-        with pytest.raises(SourceError, match=fault):
-            driver("//cam/live", scheme, **options).open()
-
 
 def packed_units(units: list[bytes], timestamps: list[int]) -> list[bytes]:
     """RTP packets of a NAL unit each."""
@@ -192,7 +185,6 @@ class TestRtsp:
         opened.open()
         assert (opened.size, opened.fps, opened.device_clock) == ((160, 120), 20.0, True)
         shots, end = watch(opened)
-        opened.close()
         assert "closed the connection" in str(end)
         path = tmp_path / "v.h264"
         path.write_bytes(b"".join(coded(shots)))
@@ -201,7 +193,9 @@ class TestRtsp:
         assert nals == [list(nal_units(unit)) for unit in demuxed(path)]
         assert lost(shots, "corrupt") == 0
 
-    @pytest.mark.parametrize("seed", range(6))
+    @pytest.mark.parametrize(
+        "seed", [0, 1, *(pytest.param(k, marks=pytest.mark.campaign) for k in range(2, 6))]
+    )
     def test_dropped_packets_are_counted_and_the_rest_decodes(self, seed: int) -> None:
         """Through the driver and the kit's gate: what is recorded decodes, the rest is counted."""
         from drivers.kit.session_seam import KeyframeGate
@@ -253,10 +247,7 @@ class TestRtsp:
         ]
         data = packed_units(bare, [4500 * k for k in range(11)])
         script = Script(*pieces(data), says=answers(sdp))
-        opened = script.camera(copying=True)
-        opened.open()
-        shots, _ = watch(opened)
-        opened.close()
+        shots, _ = record(script.camera(copying=True))
         made = coded(shots)
         assert [bool(parameter_sets(unit)[SPS]) for unit in made] == [k % 5 == 0 for k in range(11)]
         assert numbers(made[5:]) == list(range(5, 11))
@@ -337,18 +328,6 @@ class TestRtcp:
         assert found
         assert all(report.time_ns > 1_600_000_000_000_000_000 for report in found)
 
-    @pytest.mark.parametrize(
-        "count", [10_000, pytest.param(100_000, marks=pytest.mark.campaign(weight=7))]
-    )
-    def test_mutated_reports_are_passed_over(self, count: int) -> None:
-        rng = np.random.default_rng(1)
-        seed = np.frombuffer(sender_report(5, 6, 7) + b"\x81\xcb\x00\x01" + bytes(4), np.uint8)
-        for _ in range(count):
-            data = seed.copy()
-            data[rng.integers(len(data), size=2)] = rng.integers(256, size=2)
-            reports, _ = parse_rtcp(data[: rng.integers(len(data) + 1)].tobytes())
-            assert all(report.time_ns > 0 for report in reports)
-
     def test_a_report_of_another_source_says_nothing(self) -> None:
         """A camera that restarts its encoder has another SSRC, and other timestamps."""
         found = Depacketizer(NalAssembler("h264"), 96, 90_000)
@@ -395,7 +374,7 @@ class TestV4l2:
             b"".join(START_CODE + n for n in nal_units(unit) if read_nal_type(n) not in (7, 8))
             for unit in units
         ]
-        events = record(self.device([bare[1], head, *bare]), copying=True)
+        events = record_device(self.device([bare[1], head, *bare]), copying=True)
         made = coded([e for e in events if isinstance(e, Shot)])
         assert made[0] == head + bare[0]
         assert made[1:5] == bare[1:5]
@@ -405,12 +384,12 @@ class TestV4l2:
         device = self.device(encode(8))
         for frame, sequence in zip(device.frames, (0, 1, 2, 5, 6, 7, 8, 9), strict=True):
             frame.sequence = sequence
-        assert lost(record(device, copying=True), "device") == 2
+        assert lost(record_device(device, copying=True), "device") == 2
 
     def test_a_damaged_parameter_set_is_a_loss(self) -> None:
         units = encode(6)
         broken = START_CODE + parameter_sets(units[0])[SPS][0][:5] + START_CODE + b"\x65\x88\x80"
-        events = record(self.device([*units, broken, units[5]]), copying=True)
+        events = record_device(self.device([*units, broken, units[5]]), copying=True)
         kinds = [type(e.picture) for e in events if isinstance(e, Shot)]
         assert kinds == [CodedPicture] * 6 + [Missing, CodedPicture]
 
@@ -418,9 +397,3 @@ class TestV4l2:
         device = FakeDevice(Frame(b""))
         with pytest.raises(SourceError, match="offers YUYV, MJPG, but not H264"):
             camera(device, copying=True).open()
-
-    def test_it_is_not_chosen_without_copying(self) -> None:
-        device = self.device([])
-        device.formats = {"H264": [SIZE]}
-        with pytest.raises(SourceError, match="offers H264, but not MJPG or JPEG"):
-            camera(device).open()

@@ -18,15 +18,14 @@ from drivers.camera.driver import CameraDriver
 from drivers.camera.files.video import VideoFile
 from drivers.camera.http.emulator import CameraEmulator
 from drivers.camera.pictures import Missing, Shot, parse_jpeg
-from drivers.kit.driver import Lost, Sample, SensorConfig
+from drivers.kit.driver import Lost, Sample
 from drivers.kit.emulator import EmulatedSource
 from drivers.kit.emulator_faults import Fault
 from recorder.common.errors import DeviceError, SourceError
-from recorder.config.options import check_options
 from tests.drivers.camera.http_rig import SMALL, Bench, entry, jpegs, lost, notes, small_jpeg
 from tests.drivers.camera.model_numbers import read_frame_number
 from tests.drivers.camera.rig import driver, jpeg, write_avi, write_video
-from tests.support.devices import stepped
+from tests.support.devices import make_driver, stepped
 
 Benches = Callable[..., Bench]
 
@@ -90,10 +89,7 @@ def test_counted_loss_is_injected_loss_and_stands_in_its_place(
     benches: Benches, fault: Fault, cause: str
 ) -> None:
     bench = benches(fault)
-    camera = bench.camera()
-    camera.open()
-    events = bench.watch(camera, 4.0)
-    camera.close()
+    events = bench.record(2.5)
     assert bench.emulator.injected[fault.kind] >= 5
     assert lost(events, cause) == bench.emulator.injected[fault.kind]
     assert notes(events) == []
@@ -110,10 +106,7 @@ def test_counted_loss_is_injected_loss_and_stands_in_its_place(
 
 def test_loss_and_damage_together(benches: Benches) -> None:
     bench = benches(Fault("loss", rate=0.2), Fault("corrupt", rate=0.2))
-    camera = bench.camera()
-    camera.open()
-    events = bench.watch(camera, 5.0)
-    camera.close()
+    events = bench.record(5.0)
     # The last pictures may be lost without a later one to tell.
     tail = bench.emulator.injected["loss"] - lost(events, "device")
     assert 0 <= tail <= 3
@@ -123,13 +116,10 @@ def test_loss_and_damage_together(benches: Benches) -> None:
 
 def test_repeated_pictures_are_recorded_once(benches: Benches) -> None:
     bench = benches(Fault("duplicate", at_s=0.5, count=3))
-    camera = bench.camera()
-    camera.open()
-    events = bench.watch(camera, 2.0)
+    events = bench.record(2.0)
     numbers = [number(data) for data in jpegs(events)]
     assert numbers == list(range(numbers[0], numbers[0] + 41))
     assert notes(events) == [{"repeated": 1}, {"repeated": 2}]  # and silence up to the fourth
-    camera.close()
 
 
 def test_a_jump_of_the_cameras_clock_is_kept(benches: Benches) -> None:
@@ -236,8 +226,8 @@ def test_a_slow_client_is_passed_over_and_the_others_are_not(
     benches: Benches,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("drivers.camera.http.emulator._MAX_WAITING_BYTES", 200_000)
-    bench = benches(**SMALL | {"width": 640, "height": 480, "quality": 100})
+    monkeypatch.setattr("drivers.camera.http.emulator._MAX_WAITING_BYTES", 40_000)
+    bench = benches(**SMALL | {"width": 320, "height": 240, "quality": 100})
     url = bench.source.source.split("/")[2]
     lazy = socket.create_connection((url.split(":")[0], int(url.split(":")[1])))
     lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -308,15 +298,9 @@ def test_requests_that_are_none(benches: Benches) -> None:
 def test_a_videos_pictures_are_sent(benches: Benches, tmp_path: Path, codec: str) -> None:
     path = write_video(tmp_path / "v.avi", codec, count=12, fps=10)
     bench = benches(sensor=entry("file", str(path)))
-    camera = bench.camera()
     for _ in range(20):  # it waits for a first client
         bench.advance(bench.now_ns + 100_000_000)
-    camera.open()
-    events: list[Any] = []
-    with pytest.raises(DeviceError, match="ended the stream"):
-        while True:
-            events += camera.read(0.05)
-    camera.close()
+    events = bench.record_all()
     assert [number(data) for data in jpegs(events)] == list(range(12))
     bench.advance(bench.now_ns + 1)
     assert bench.emulator.finished
@@ -340,15 +324,8 @@ def test_a_video_begins_with_the_request_of_its_first_client(
 def test_a_videos_pictures_are_resized(benches: Benches, tmp_path: Path) -> None:
     path = write_video(tmp_path / "v.avi", "MJPG", count=3, fps=10)
     bench = benches(sensor=entry("file", str(path), width=160, height=90))
-    camera = bench.camera()
-    camera.open()
-    assert camera.size == (160, 90)
-    events: list[Any] = []
-    with pytest.raises(DeviceError, match="ended the stream"):
-        while True:
-            events += camera.read(0.05)
-    camera.close()
-    assert [parse_jpeg(data).width for data in jpegs(events)] == [160] * 3
+    headers = [parse_jpeg(data) for data in jpegs(bench.record_all())]
+    assert [(header.width, header.height) for header in headers] == [(160, 90)] * 3
 
 
 def test_a_file_that_cannot_be_shown_is_closed(
@@ -374,12 +351,9 @@ def test_a_video_goes_round_and_leaves_damage_out(benches: Benches, tmp_path: Pa
     frames[2] = frames[2][:500]
     path = write_avi(tmp_path / "v.avi", frames)
     bench = benches(sensor=entry("file", str(path), loop=True, fps=25))
-    camera = bench.camera()
-    camera.open()
-    events = bench.watch(camera, 0.35)
+    events = bench.record(0.35)
     assert [number(data) for data in jpegs(events)][:7] == [0, 1, 3, 0, 1, 3, 0]
     assert not bench.emulator.finished
-    camera.close()
 
 
 def test_what_cannot_be_emulated(tmp_path: Path) -> None:
@@ -413,8 +387,7 @@ def test_the_driver_on_a_running_emulator() -> None:
 
 def _record(source: EmulatedSource, count: int) -> list[Any]:
     scheme, _, address = source.source.partition(":")
-    options = check_options(CameraDriver.options, dict(source.options))
-    camera = CameraDriver(SensorConfig("camera", scheme, address, options))
+    camera = make_driver(CameraDriver, "camera", scheme, address, **dict(source.options))
     assert not camera.played
     (spec,) = camera.open()
     assert spec.device_clock

@@ -261,6 +261,7 @@ def test_options_are_checked(options: dict[str, Any], message: str) -> None:
 # A real recording
 
 
+@pytest.mark.campaign
 def test_the_real_recording(shared_data: Path) -> None:
     spec, items = play(shared_data / "camera" / "solidWhiteRight.mp4")
     assert spec.channel("video.avi").shape == (540, 960, 3)

@@ -17,6 +17,7 @@ from drivers.camera.http.camera import HttpCamera, Url, connect, parse_url
 from recorder.common.errors import DeviceError, SourceError
 from tests.drivers.camera.http_script import Script, numbered, stream
 from tests.drivers.camera.rig import driver
+from tests.support.devices import free_port
 
 
 def login(challenge: str) -> Script:
@@ -68,32 +69,9 @@ def test_addresses() -> None:
             parse_url("w", "http", bad)
 
 
-@pytest.mark.parametrize(
-    ("scheme", "options", "message"),
-    [
-        ("http", {"controls": {"gain": 1}}, "controls: only a v4l2"),
-        ("rtsp", {"pixel_format": "YUYV"}, "pixel_format: only a v4l2"),
-        ("sim", {"controls": {"gain": 1}}, "controls: only a v4l2"),
-        ("v4l2", {"gain": 4.0}, "gain: only the simulated camera.*controls: {gain"),
-        ("http", {"gain": 4.0}, "gain: only the simulated camera"),
-    ],
-)
-def test_options_of_another_source_are_refused(
-    scheme: str, options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(SourceError, match=message):
-        driver("//cam/x", scheme, **options).open()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_nobody_there(scheme: str) -> None:
-    camera = driver(f"//u:secret@127.0.0.1:{free_port()}/x", scheme, name="rear")
+    camera = driver(f"//u:secret@127.0.0.1:{free_port(socket.SOCK_STREAM)}/x", scheme, name="rear")
     assert camera.sensor.scheme in CameraDriver.live_schemes
     for _ in range(2):  # may be tried again
         with pytest.raises(DeviceError, match=f"rear: {scheme}://u:.* refused") as caught:

@@ -108,8 +108,12 @@ def test_a_lens_that_folds_its_picture_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("mount", "readout_s"),
-    [(mounts.CAMERA, 0.0), (mounts.CAMERA, READOUT_S), (ASKEW, 0.0), (ASKEW, READOUT_S)],
-    ids=["global", "rolling", "askew", "askew, rolling"],
+    [
+        pytest.param(mounts.CAMERA, 0.0, id="global"),
+        pytest.param(mounts.CAMERA, READOUT_S, id="rolling", marks=pytest.mark.campaign),
+        pytest.param(ASKEW, 0.0, id="askew", marks=pytest.mark.campaign),
+        pytest.param(ASKEW, READOUT_S, id="askew, rolling"),
+    ],
 )
 def test_a_targets_pixels_lie_where_its_box_is_projected(
     mount: mounts.Mount, readout_s: float
@@ -151,7 +155,7 @@ def test_what_is_nearer_covers_what_is_behind() -> None:
     """Boxes without overlap, seen along random rays: of those met, the nearest is drawn last."""
     rng = np.random.default_rng(3)
     checked = 0
-    for _ in range(100):
+    for _ in range(50):
         centres: list[Floats] = []
         shapes: list[Any] = []
         for _ in range(14):
@@ -176,7 +180,7 @@ def test_what_is_nearer_covers_what_is_behind() -> None:
                 checked += 1
                 shown = np.flatnonzero(np.isfinite(met))[np.argmax(place[np.isfinite(met)])]
                 assert shown == np.argmin(met)
-    assert checked > 300
+    assert checked > 150
 
 
 @pytest.mark.parametrize("mirrored", [1.0, -1.0])

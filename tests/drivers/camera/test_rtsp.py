@@ -31,10 +31,12 @@ from tests.drivers.camera.rtsp_script import (
     answers,
     interleaved,
     pieces,
+    record,
     stream,
     values,
     watch,
 )
+from tests.support.devices import free_port
 from tests.support.waiting import wait_until
 
 FIRST_NS = 5_000_000_000
@@ -50,7 +52,6 @@ def test_every_picture_has_the_arrival_of_its_first_packet(codec: str) -> None:
     assert (camera.size, camera.fps, camera.jpegs) == ((160, 120), 20.0, False)
     assert camera.settings == {"codec": codec, "stamps": "arrival of the first packet"}
     shots, end = watch(camera)
-    camera.close()
     assert str(end) == "front: rtsp://cam/live: the camera closed the connection"
     assert [read_frame_number(np.asarray(shot.picture)) for shot in shots] == list(range(25))
     ends = [k for k, data in enumerate(encoded) if data[1] & 0x80]
@@ -67,7 +68,6 @@ def test_jpegs_are_passed_through() -> None:
     camera.open()
     assert (camera.size, camera.fps, camera.jpegs) == ((160, 120), 25.0, True)
     shots, _ = watch(camera)
-    camera.close()
     for k, shot in enumerate(shots):
         assert isinstance(shot.picture, bytes)
         image = cv2.imdecode(np.frombuffer(shot.picture, np.uint8), cv2.IMREAD_COLOR)
@@ -99,7 +99,6 @@ def test_a_slow_decoder_drops_counts_and_resumes_at_a_key() -> None:
     wait_until("the player", lambda: player._backlog._units == 0)
     script.gate.release()
     more, end = watch(camera)
-    camera.close()
     assert values(more) == [-5, 105, 106, 107, 108, 109]
     assert "closed the connection" in str(end)
     assert lost(shots + more, "overrun") == 72
@@ -147,7 +146,6 @@ def test_a_reader_that_does_not_read_stops_the_decoder() -> None:
     assert player._backlog._units <= 32
     script.gate.release()
     shots, _ = watch(camera)
-    camera.close()
     pictures = [value for value in values(shots) if value >= 0]
     assert len(pictures) + lost(shots, "overrun") == 60
     assert pictures == sorted(pictures)
@@ -168,7 +166,6 @@ def test_losses_are_counted_and_recording_resumes_at_a_key() -> None:
     camera.open()
     script.gate.release()
     shots, _ = watch(camera)
-    camera.close()
     assert lost(shots, "device") == 2  # one and one
     assert lost(shots, "corrupt") == 4  # 3, 4, 5 and 9 refer to lost pictures
     assert [value for value in values(shots) if value >= 0] == [0, 1, 6, 7, 10]
@@ -178,10 +175,7 @@ def test_losses_are_counted_and_recording_resumes_at_a_key() -> None:
 def test_a_damaged_picture_names_its_fault() -> None:
     broken = interleaved(rtp(1, 3600, b"\x7c\x05ab", marker=True))
     script = Script(*stream("k"), broken, *stream("k", first=2))
-    camera = script.camera(decoding=Decoder())
-    camera.open()
-    shots, _ = watch(camera)
-    camera.close()
+    shots, _ = record(script.camera(decoding=Decoder()))
     assert values(shots) == [0, -1, 2]
     assert isinstance(shots[1].picture, Missing)
     assert shots[1].picture.reason == "a fragmented NAL unit without its start"
@@ -193,7 +187,6 @@ def test_the_stream_begins_with_a_key() -> None:
     camera.open()
     assert camera.fps == 10.0
     shots, _ = watch(camera)
-    camera.close()
     assert values(shots) == [3, 4]
 
 
@@ -212,10 +205,7 @@ def test_a_size_that_changes_ends_the_stream() -> None:
             return [Shot(unit.t_ns, np.zeros((height, 64, 3), np.uint8))]
 
     script = Script(*stream("kppp"))
-    camera = script.camera(decoding=Growing())
-    camera.open()
-    shots, end = watch(camera)
-    camera.close()
+    shots, end = record(script.camera(decoding=Growing()))
     assert len(shots) == 2
     assert isinstance(end, StreamChangedError)
     assert "64 x 50" in str(end)
@@ -227,10 +217,7 @@ def test_a_damaged_jpeg_is_lost_alone() -> None:
     del encoded[ends[0] + 3]
     sdp = SDP.replace("96", "26").replace("H264", "JPEG")
     script = Script(*pieces(encoded), says=answers(sdp))
-    camera = script.camera()
-    camera.open()
-    shots, _ = watch(camera)
-    camera.close()
+    shots, _ = record(script.camera())
     assert [isinstance(shot.picture, Missing) for shot in shots] == [False, True, False]
     assert lost(shots, "corrupt") == 1
 
@@ -238,10 +225,7 @@ def test_a_damaged_jpeg_is_lost_alone() -> None:
 def test_a_stream_that_falls_silent() -> None:
     sender_report = interleaved(bytes.fromhex("80c80006") + bytes(24), channel=1)
     script = Script(*stream("kp"), *[sender_report] * 60, every_ns=100_000_000)
-    camera = script.camera(decoding=Decoder(), timeout_s=4.0)
-    camera.open()
-    shots, end = watch(camera)
-    camera.close()
+    shots, end = record(script.camera(decoding=Decoder(), timeout_s=4.0))
     assert values(shots) == [0, 1]
     assert str(end) == "front: rtsp://cam/live: no picture for 4 s"
 
@@ -258,9 +242,7 @@ def test_garbage_and_goodbyes_come_after_the_pictures_before_them() -> None:
         tail = [end + last] if isinstance(last, bytes) else [end, last]
         script = Script(*before, *tail, GATE)
         camera = script.camera(decoding=Decoder())
-        camera.open()
-        shots, error = watch(camera)
-        camera.close()
+        shots, error = record(camera)
         assert values(shots) == [0, 1, 2]
         assert isinstance(error, DeviceError) and text in str(error)
         with pytest.raises(DeviceError, match="before open"):
@@ -275,10 +257,7 @@ def test_a_decoder_that_fails_ends_the_stream() -> None:
             return super().decode(unit)
 
     script = Script(*stream("kppp"), GATE)
-    camera = script.camera(decoding=Failing())
-    camera.open()
-    shots, error = watch(camera)
-    camera.close()
+    shots, error = record(script.camera(decoding=Failing()))
     assert values(shots) == [0, 1]
     assert isinstance(error, DeviceError) and "no memory" in str(error)
 
@@ -306,9 +285,7 @@ def test_addresses() -> None:
 
 
 def test_nobody_there() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port(socket.SOCK_STREAM)
     camera = driver(f"//u:secret@127.0.0.1:{port}/live", "rtsp", name="rear")
     with pytest.raises(DeviceError, match=r"rear: rtsp://u:.*: Connection refused") as caught:
         camera.open()

@@ -14,10 +14,10 @@ from tests.drivers.camera.rtsp_script import (
     Decoder,
     Script,
     answers,
+    record,
     reply,
     stream,
     values,
-    watch,
 )
 
 FIRST_NS = 5_000_000_000
@@ -27,10 +27,7 @@ def test_packets_before_the_answer_to_play_count() -> None:
     says = answers(PLAY="")
     first, *rest = stream("kpp")
     script = Script(first, reply(cseq="4").encode(), *rest, says=says)
-    camera = script.camera(decoding=Decoder())
-    camera.open()
-    shots, _ = watch(camera)
-    camera.close()
+    shots, _ = record(script.camera(decoding=Decoder()))
     assert values(shots) == [0, 1, 2]
     assert [shot.t_ns - FIRST_NS for shot in shots] == [1_000_000, 3_000_000, 4_000_000]
 
@@ -64,10 +61,7 @@ def test_requests_and_goodbye() -> None:
 def test_keep_alive_and_requests_of_the_camera() -> None:
     asks = b"OPTIONS rtsp://a RTSP/1.0\r\nCSeq: 77\r\n\r\n"
     script = Script(*stream("k"), asks, *stream("ppp", first=1), every_ns=16_000_000_000)
-    camera = script.camera(decoding=Decoder(), timeout_s=60.0)
-    camera.open()
-    shots, _ = watch(camera)
-    camera.close()
+    shots, _ = record(script.camera(decoding=Decoder(), timeout_s=60.0))
     assert values(shots) == [0, 1, 2, 3]
     methods = [request.split(" ")[0] for request in script.requests]
     assert methods.count("GET_PARAMETER") == 2  # 30 s after PLAY, and 30 s later
@@ -81,10 +75,7 @@ def test_a_login_that_expires() -> None:
     says["OPTIONS"].insert(0, reply(no, digest.format("one")))
     says["GET_PARAMETER"].insert(0, reply(no, digest.format("two")))
     script = Script(*stream("kppp"), says=says, every_ns=16_000_000_000)
-    camera = script.camera("//user:secret@cam/live", decoding=Decoder(), timeout_s=60.0)
-    camera.open()
-    shots, _ = watch(camera)
-    camera.close()
+    shots, _ = record(script.camera("//user:secret@cam/live", decoding=Decoder(), timeout_s=60.0))
     assert values(shots) == [0, 1, 2, 3]
     nonces = [r.partition('nonce="')[2][:3] for r in script.requests]
     assert nonces[:5] == ["", "one", "one", "one", "one"]

@@ -15,18 +15,19 @@ import pytest
 
 from drivers.camera.driver import CameraDriver
 from drivers.camera.rtsp.emulator import START_NS
-from drivers.kit.driver import Item, Lost, Sample
+from drivers.kit.driver import Item, Sample
 from drivers.kit.emulator import EmulatedSource
 from drivers.kit.emulator_faults import Fault
 from drivers.sim.emulated_rig import EmulatedRig
 from recorder.codecs.h264 import nal_units, read_nal_type
 from recorder.common.errors import DeviceError, SourceError
-from recorder.config.options import check_options
 from recorder.config.settings import SensorEntry
 from tests.drivers.camera.rig import driver
 from tests.h264 import demuxed, number_of, write_file
+from tests.support.devices import device_times, losses, make_entry, samples
 
 COUNT, RATE = 60, 40
+TRANSPORTS = [pytest.param("tcp", marks=pytest.mark.campaign), "udp"]
 SIM: dict[str, Any] = {"width": 96, "height": 64, "fps": 50.0}
 
 
@@ -36,8 +37,8 @@ def drive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def entry(scheme: str, address: str = "", **options: Any) -> SensorEntry:
-    checked = check_options(CameraDriver.options, {"codec": "copy", **options})
-    return SensorEntry("front", "camera", scheme, address, checked)
+    given = {"codec": "copy", **options}
+    return make_entry(CameraDriver, "front", "camera", scheme, address, **given)
 
 
 @contextmanager
@@ -66,16 +67,15 @@ def watch(source: EmulatedSource, until: int) -> list[Item]:
     return items
 
 
-def units_of(items: Sequence[Item]) -> list[bytes]:
-    samples = (item for item in items if isinstance(item, Sample))
-    return [bytes(sample.data["video.h264"][0]) for sample in samples]
+def units_of(items: Sequence[Item | None]) -> list[bytes]:
+    return [bytes(sample.data["video.h264"][0]) for sample in samples(items)]
 
 
 def nals(units: Sequence[bytes]) -> list[list[bytes]]:
     return [list(nal_units(unit)) for unit in units]
 
 
-@pytest.mark.parametrize("transport", ["tcp", "udp"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
 def test_ffmpeg_gets_the_units_of_the_file(drive: Path, transport: str) -> None:
     how = {"rtsp_transport": transport}
     with (
@@ -91,14 +91,13 @@ def test_the_driver_gets_the_units_of_the_file_with_the_cameras_times(drive: Pat
     with emulated(entry("file", str(drive))) as (source, _):
         items = watch(source, COUNT)
     assert nals(units_of(items)) == nals(demuxed(drive))
-    samples = [item for item in items if isinstance(item, Sample)]
-    times = [int(s.t_dev_ns[0]) for s in samples if s.t_dev_ns is not None]
+    times = device_times(items)
     period_ns = 10**9 / RATE
     due = [START_NS + round(k * period_ns) for k in range(COUNT)]
-    assert np.abs(np.array(times) - due).max() < 20_000, "one tick of 90 kHz is 11 us"
+    assert np.abs(times - due).max() < 20_000, "one tick of 90 kHz is 11 us"
 
 
-@pytest.mark.parametrize("transport", ["tcp", "udp"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
 def test_lost_packets_are_counted_and_pictures_return_with_a_keyframe(
     drive: Path, transport: str
 ) -> None:
@@ -108,11 +107,10 @@ def test_lost_packets_are_counted_and_pictures_return_with_a_keyframe(
         items = watch(source, COUNT)
         injected = rig.injected["front"]
     assert injected == {"loss": 1}
-    lost = [item for item in items if isinstance(item, Lost)]
     units, whole = units_of(items), nals(demuxed(drive))
     kept = [whole.index(unit) for unit in nals(units)]
     assert kept == sorted(set(range(COUNT)) - set(range(10, 15)))
-    assert sum(item.count or 0 for item in lost) == 5
+    assert sum(item.count or 0 for item in losses(items)) == 5
     context = av.CodecContext.create("h264", "r")
     shown = [
         number_of(frame.to_ndarray(format="rgb24"))
@@ -129,9 +127,10 @@ def test_repeated_and_reordered_datagrams_cost_nothing(drive: Path) -> None:
         items = watch(source, COUNT)
         assert min(rig.injected["front"].values()) > 1
     assert nals(units_of(items)) == nals(demuxed(drive))
-    assert not [item for item in items if isinstance(item, Lost)]
+    assert not losses(items)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("transport", ["tcp", "udp"])
 def test_what_a_file_is_lost_of_at_random_is_counted(drive: Path, transport: str) -> None:
     sensor = entry("file", str(drive), transport=transport)
@@ -141,7 +140,7 @@ def test_what_a_file_is_lost_of_at_random_is_counted(drive: Path, transport: str
     whole = nals(demuxed(drive))
     kept = [whole.index(unit) for unit in nals(units_of(items))]
     last = max(k for k, item in enumerate(items) if isinstance(item, Sample))
-    lost = sum(item.count or 0 for item in items[:last] if isinstance(item, Lost))
+    lost = sum(item.count or 0 for item in losses(items[:last]))
     assert kept == sorted(set(kept))
     assert lost == kept[-1] - kept[0] + 1 - len(kept)
 
@@ -153,9 +152,8 @@ def test_the_simulated_camera_sends_what_sim_records() -> None:
     played = driver("", "sim", codec="copy", **SIM)
     (spec,) = played.open()
     assert (spec.channels[0].format, spec.channels[0].shape) == ("h264", (64, 96, 3))
-    samples = [played.read() for _ in range(60)]
+    recorded = units_of([played.read() for _ in range(60)])
     played.close()
-    recorded = units_of([item for item in samples if item is not None])
     assert read_nal_type(next(nal_units(recorded[0]))) == 7, "a sequence parameter set comes first"
     pictures = decoded(recorded)
     assert len(received) == 30
@@ -171,6 +169,7 @@ def decoded(units: Sequence[bytes]) -> list[np.ndarray[Any, np.dtype[np.float64]
     return [frame.to_ndarray(format="gray").astype(float) for frame in frames]
 
 
+@pytest.mark.campaign
 def test_a_camera_that_is_unplugged_comes_back() -> None:
     fault = Fault("unplug", at_s=0.3, duration_s=0.3)
     with emulated(entry("sim", **SIM), fault) as (source, rig):

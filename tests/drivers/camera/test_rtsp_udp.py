@@ -65,7 +65,7 @@ class TestOrder:
 
     def test_any_order_within_a_window_is_restored(self) -> None:
         rng = np.random.default_rng(3)
-        for _ in range(200):
+        for _ in range(40):
             first = int(rng.integers(65536))
             numbers = [(first + k) % 65536 for k in range(200)]
             places = np.arange(200) + rng.uniform(0, 30, 200)
@@ -76,13 +76,6 @@ class TestOrder:
             made = order_of([*sent, *((first + k) % 65536 for k in range(200, 300))], every_ns=0)
             wanted = [numbers[k] for k in range(200) if kept[k]]
             assert made[: len(wanted)] == wanted
-
-    def test_any_bytes(self) -> None:
-        rng, order, given = np.random.default_rng(5), PacketOrder(), 0
-        for k in range(100_000):
-            given += len(order.feed(rng.bytes(int(rng.integers(0, 20))), k * 1000))
-            assert len(order._held) <= 65
-        assert given > 1000
 
 
 class Camera:
@@ -176,7 +169,9 @@ def test_access_units_are_those_of_the_encoder() -> None:
     assert all(b.t_ns > a.t_ns for a, b in itertools.pairwise(shots))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(k, marks=pytest.mark.campaign) for k in (1, 2, 3))]
+)
 def test_dropped_and_exchanged_packets(seed: int) -> None:
     """Exchanged packets cost nothing; dropped ones cost the pictures up to the next keyframe."""
     encoded = encode("h264", 60)

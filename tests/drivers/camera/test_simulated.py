@@ -27,7 +27,7 @@ from tests.drivers.camera.rig import HEIGHT, WIDTH, Image, driver, frame, stamps
 
 
 def test_sim_stream_and_stamps() -> None:
-    camera = driver("", "sim", width=640, height=360, fps=50, quality=80)
+    camera = driver("", "sim", width=160, height=90, fps=50, quality=80)
     for _ in range(2):  # a second open starts afresh
         (spec,) = camera.open()
         items = [take(camera) for _ in range(5)]
@@ -35,12 +35,13 @@ def test_sim_stream_and_stamps() -> None:
         assert not spec.finite
         assert spec.rate_hz == 50.0
         assert spec.settings["jpeg_quality"] == 80
-        assert spec.channel("video.avi").shape == (360, 640, 3)
+        assert spec.channel("video.avi").shape == (90, 160, 3)
         assert stamps(items) == [k * 20_000_000 for k in range(5)]
         assert [read_frame_number(frame(item)) for item in items] == list(range(5))
 
 
-def test_sim_defaults() -> None:
+def test_sim_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SimulatedCamera, "_backdrop", None)  # nothing is drawn
     camera = driver("", "sim")
     (spec,) = camera.open()
     assert spec.channel("video.avi").shape == (720, 1280, 3)
@@ -55,7 +56,7 @@ def small(seed: int = 0, size: tuple[int, int] = (WIDTH, HEIGHT)) -> SimulatedCa
 
 
 def test_sim_is_the_same_for_the_same_seed() -> None:
-    first, again, other = small(7), small(7), small(8)
+    first, again, other = small(1), small(1), small(0)
     pictures = [first.frame(k) for k in (0, 1, 1000)]
     for index, picture in zip((1000, 0, 1), [pictures[2], *pictures[:2]], strict=True):
         np.testing.assert_array_equal(again.frame(index), picture)
@@ -105,7 +106,7 @@ def test_sim_options_show_in_the_picture() -> None:
     plain = picture()
     np.testing.assert_array_equal(picture(), plain)
     for options in (
-        {"seed": 5},
+        {"seed": 1},
         {"scene": "straight"},
         {"noise": 1.0},
         {"mount": {"translation_m": [1.7, 0.3, 1.45]}},

@@ -12,7 +12,6 @@ from drivers.camera.pictures import LiveCamera, Missing, Note, Shot
 from drivers.camera.v4l2 import abi
 from drivers.camera.v4l2.camera import Timing
 from drivers.kit.driver import Sample, State
-from recorder.common.errors import SourceError
 from tests.drivers.camera.rig import driver, take
 from tests.drivers.camera.v4l2_kernel import (
     DEVICE,
@@ -203,12 +202,6 @@ def test_a_stated_exposure_is_a_setting(on_device: FakeDevice) -> None:
     assert [channel.name for channel in spec.channels] == ["video.avi"]
     assert (spec.settings["exposure_ms"], spec.settings["latency_ms"]) == (5.0, 1.0)
     opened.close()
-
-
-@pytest.mark.parametrize("scheme", ["sim", "file"])
-def test_only_a_live_camera_has_latency(scheme: str) -> None:
-    with pytest.raises(SourceError, match="camera: latency_ms: only a live camera has latency"):
-        driver("", scheme, latency_ms=1.0).open()
 
 
 @pytest.mark.parametrize(("scheme", "made"), [("http", "HttpCamera"), ("rtsp", "RtspCamera")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import socket
 from collections.abc import Iterator, Sequence
@@ -11,15 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import can as python_can
-import numpy as np
 import pytest
 
 from drivers.can import connection as can_device
 from drivers.can.driver import CanDriver
 from drivers.can.frames import Frame, pack_frame
-from drivers.kit.driver import Item, Sample, SensorConfig
-from recorder.config.options import check_options
-from tests.support.devices import read_until
+from drivers.kit.driver import Item
+from tests.support import devices
+from tests.support.devices import make_driver, read_until
 
 WRITERS = {
     ".asc": python_can.ASCWriter,
@@ -29,9 +29,12 @@ WRITERS = {
 START_S = 1_700_000_000.0
 
 
-def driver_for(scheme: str, address: str, pace: str = "realtime", **options: Any) -> CanDriver:
-    checked = check_options(CanDriver.options, options)
-    return CanDriver(SensorConfig("bus", scheme, address, checked, pace=pace))
+driver_for = functools.partial(make_driver, CanDriver, "bus")
+
+
+def played(path: Path, pace: str = "realtime", **options: Any) -> list[Item]:
+    """All items of a log of frames alone."""
+    return devices.play(driver_for("file", path, pace, **options))[1]
 
 
 def read_frames(driver: CanDriver, count: int) -> list[Item]:
@@ -41,15 +44,11 @@ def read_frames(driver: CanDriver, count: int) -> list[Item]:
 
 def column(items: Sequence[Item], name: str, stream: str = "bus") -> list[Any]:
     """All values of a channel."""
-    parts = [
-        np.asarray(i.data[name]) for i in items if isinstance(i, Sample) and i.stream == stream
-    ]
-    return list(np.concatenate(parts).tolist()) if parts else []
+    return list(devices.column(items, name, stream).tolist())
 
 
 def times(items: Sequence[Item], stream: str = "bus") -> list[int]:
-    parts = [i.t_ns for i in items if isinstance(i, Sample) and i.stream == stream]
-    return list(np.concatenate(parts).tolist()) if parts else []
+    return list(devices.times(items, stream).tolist())
 
 
 def frames(items: Sequence[Item]) -> list[tuple[int, int, int, bytes]]:

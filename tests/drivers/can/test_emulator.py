@@ -17,9 +17,7 @@ from drivers.can.simulated import DATABASE, SimulatedBus
 from drivers.kit.driver import Lost, Sample
 from drivers.kit.emulator_faults import Fault
 from drivers.sim.emulated_rig import make_emulator
-from recorder.common.errors import DeviceError, SourceError
-from recorder.config.options import check_options
-from recorder.config.settings import SensorEntry
+from recorder.common.errors import DeviceError
 from tests.drivers.can.rig import (
     column,
     driver_for,
@@ -31,7 +29,7 @@ from tests.drivers.can.rig import (
     write_log,
 )
 from tests.drivers.reading import receiving, steps_of
-from tests.support.devices import opened
+from tests.support.devices import make_entry, opened
 
 S = 1_000_000_000
 
@@ -39,8 +37,7 @@ S = 1_000_000_000
 def emulator_for(
     scheme: str, address: str, faults: Sequence[Fault] = (), loop: bool = False, **options: Any
 ) -> CanEmulator:
-    checked = check_options(CanDriver.options, options)
-    entry = SensorEntry("bus", "can", scheme, address, checked, loop=loop)
+    entry = make_entry(CanDriver, "bus", "can", scheme, address, loop=loop, **options)
     made = make_emulator(entry, faults, seed=3)
     assert isinstance(made, CanEmulator)
     return made
@@ -48,30 +45,6 @@ def emulator_for(
 
 def structure(k: int) -> bytes:
     return pack_frame(Frame(0, 0x100, bytes([k])))
-
-
-def log(path: Path, steps_ms: Sequence[int]) -> Path:
-    sent = [
-        message(0, timestamp=1000 + ms / 1000, data=bytes([k])) for k, ms in enumerate(steps_ms)
-    ]
-    return write_log(path, sent)
-
-
-def test_a_log_is_sent_with_its_timing(tmp_path: Path) -> None:
-    emulator = emulator_for("file", str(log(tmp_path / "a.log", [0, 3, 3, 250, 1000])))
-    with receiving(emulator) as made:
-        got = steps_of(emulator, made, 3000)
-    assert got == [(500 + ms, structure(k)) for k, ms in enumerate([0, 3, 3, 250, 1000])]
-    assert emulator.finished
-
-
-def test_a_loop_sends_again(tmp_path: Path) -> None:
-    emulator = emulator_for("file", str(log(tmp_path / "a.log", [0, 50])), loop=True)
-    with receiving(emulator) as made:
-        got = steps_of(emulator, made, 800)
-    assert got == [(500, structure(0)), (550, structure(1)), (650, structure(0)),
-                   (700, structure(1)), (800, structure(0))]  # fmt: skip
-    assert not emulator.finished
 
 
 def test_one_channel_is_chosen(tmp_path: Path) -> None:
@@ -82,37 +55,6 @@ def test_one_channel_is_chosen(tmp_path: Path) -> None:
         assert [data for _, data in steps_of(emulator, made, 3000)] == [
             structure(k) for k in (1, 3, 5)
         ]
-
-
-def test_faults_of_packets_and_of_the_device(tmp_path: Path) -> None:
-    path = log(tmp_path / "a.log", list(range(0, 1000, 10)))
-    faults = [
-        Fault("loss", 0.1, count=5),
-        Fault("duplicate", 0.2, count=3),
-        Fault("stall", 0.5, 0.2),
-    ]
-    emulator = emulator_for("file", str(path), faults)
-    with receiving(emulator) as made:
-        got = [data[8] for _, data in steps_of(emulator, made, 3000)]
-    assert emulator.injected == {"loss": 5, "duplicate": 3, "stall": 20}
-    expected = [k for k in range(100) if not 10 <= k < 15 and not 50 <= k < 70]
-    assert sorted(set(got)) == expected and len(got) == len(expected) + 3
-
-
-@pytest.mark.parametrize(
-    ("scheme", "address", "options", "text"),
-    [
-        ("file", "gone.log", {}, "gone.log: No such file"),
-        ("file", __file__, {}, "is no log of a kind that is read"),
-        ("session", "x", {}, "is no source that can be emulated"),
-        ("sim", "", {"to": "no where"}, "to: 'no where' is not of the form can:INTERFACE"),
-    ],
-)
-def test_what_cannot_be_sent_is_named(
-    scheme: str, address: str, options: dict[str, Any], text: str
-) -> None:
-    with pytest.raises(SourceError, match=text):
-        emulator_for(scheme, address, **options).start()
 
 
 def test_a_machine_without_can_is_named() -> None:

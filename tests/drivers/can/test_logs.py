@@ -15,7 +15,16 @@ import pytest
 from drivers.can.simulated import DATABASE
 from drivers.kit.driver import Item, Lost, Sample, State
 from recorder.common.errors import ConfigError, SourceError
-from tests.drivers.can.rig import WRITERS, column, driver_for, frames, message, times, write_log
+from tests.drivers.can.rig import (
+    WRITERS,
+    column,
+    driver_for,
+    frames,
+    message,
+    played,
+    times,
+    write_log,
+)
 from tests.support.devices import opened, read_all
 
 MS = 1_000_000
@@ -106,8 +115,7 @@ def test_a_channel_of_a_log(tmp_path: Path) -> None:
         driver_for("file", str(path)).open()
     with pytest.raises(SourceError, match=r"has no frame of channel 3, but of 1, 2$"):
         driver_for("file", str(path), channel="3").open()
-    with opened(driver_for("file", str(path), channel="2")) as driver:
-        items = read_all(driver)
+    items = played(path, channel="2")
     assert [data[0] for *_, data in frames(items)] == [1, 3, 5]
     (state,) = [i for i in items if isinstance(i, State)]
     assert state.values == {"frames_of_other_channels": 3}
@@ -149,8 +157,7 @@ End TriggerBlock"""
 def test_every_line_of_an_asc_file_is_a_frame_or_counted(tmp_path: Path) -> None:
     path = tmp_path / "a.asc"
     path.write_text(ASC)
-    with opened(driver_for("file", str(path), "max")) as driver:
-        items = read_all(driver)
+    items = played(path, "max")
     got = [(number, size, flags, data[:size]) for number, size, flags, data in frames(items)]
     assert got == [
         (0x64, 2, 0, b"\0\1"),
@@ -221,8 +228,7 @@ def test_every_object_of_a_blf_file_is_a_frame_or_counted(tmp_path: Path) -> Non
     # Objects may lie in the file itself, and continue in the next container.
     first, second = blf_container(inner[:333]), blf_container(inner[333:], method=0)
     path.write_bytes(blf_file(blf_object(1, 0, message), first, second))
-    with opened(driver_for("file", str(path), "max")) as driver:
-        items = read_all(driver)
+    items = played(path, "max")
     got = [(number, size, flags, data[:size]) for number, size, flags, data in frames(items)]
     error, whole = (0x20000080, 8, 0, bytes(8)), (0x64, 2, 0, b"\1\2")
     assert got == [
@@ -254,8 +260,7 @@ def test_stamps_and_data_of_a_blf_file_are_as_its_fields_say(tmp_path: Path) -> 
     extra = blf_object(101, 80_000, fields + b"\1\2\3" + b"\xff" * 9)
     path = tmp_path / "a.blf"
     path.write_bytes(blf_file(coarse, extra))
-    with opened(driver_for("file", str(path), "max")) as driver:
-        items = read_all(driver)
+    items = played(path, "max")
     assert times(items) == [70_000, 80_000]
     assert frames(items)[1] == (0x123, 8, 4, b"\1\2\3".ljust(64, b"\0"))
 
@@ -312,8 +317,7 @@ def test_places_without_a_frame_are_counted(tmp_path: Path) -> None:
     sent[1].arbitration_id = 0x800
     write_log(tmp_path / "a.blf", [sent[0], sent[1], sent[1], sent[2], sent[1]])
     for name, place in (("log", "line 2"), ("asc", "line 2"), ("blf", "byte ")):
-        with opened(driver_for("file", str(tmp_path / f"a.{name}"), "max")) as driver:
-            items = read_all(driver)
+        items = played(tmp_path / f"a.{name}", "max")
         told = [
             column([i], "data")[0][0] if isinstance(i, Sample) else (i.cause, i.count)
             for i in items
@@ -327,8 +331,7 @@ def test_places_without_a_frame_are_counted(tmp_path: Path) -> None:
 def test_a_first_line_that_is_damaged_refuses_nothing(tmp_path: Path) -> None:
     """As of a log that begins in the middle of a line."""
     (tmp_path / "a.log").write_text("00000.5) can0 100#00\n(1700000001.0) can0 100#01\n")
-    with opened(driver_for("file", str(tmp_path / "a.log"), "max")) as driver:
-        lost, sample = read_all(driver)
+    lost, sample = played(tmp_path / "a.log", "max")
     assert isinstance(lost, Lost) and (lost.cause, lost.count) == ("corrupt", 1)
     assert [data[0] for *_, data in frames([sample])] == [1]
 
@@ -340,8 +343,7 @@ def test_error_messages_of_candump_keep_their_bytes(tmp_path: Path) -> None:
         "(1700000000.000000) can0 20000004#0008000000000060\n"
         "(1700000000.000001) can0 20000040#0000000000000000\n"
     )
-    with opened(driver_for("file", str(path))) as driver:
-        items = read_all(driver)
+    items = played(path)
     assert [row[0] for row in frames(items)] == [0x20000004, 0x20000040]
     states = [i.values for i in items if isinstance(i, State)]
     assert states == [

@@ -112,3 +112,11 @@ def sbf_cov(gps_ns: int) -> bytes:
             Cov_lonlon=2.5, Cov_hgthgt=4.0, Cov_latlon=0.25, Cov_lathgt=0.125, Cov_lonhgt=-0.5,
         ).serialize()
     )  # fmt: skip
+
+
+def sentence(body: str) -> bytes:
+    """A sentence of NMEA with its checksum."""
+    checksum = 0
+    for byte in body.encode():
+        checksum ^= byte
+    return f"${body}*{checksum:02X}\r\n".encode()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pty
 import threading
 import time
-import tty
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,24 +19,35 @@ from drivers.gnss.connection import Line, PulsePerSecond
 from drivers.gnss.driver import GnssDriver
 from drivers.gnss.emulator import DELAY_NS, GnssEmulator
 from drivers.gnss.simulated import LEVEL_M, START_UTC_NS
-from drivers.kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig, State
+from drivers.kit.driver import Item, Lost
 from drivers.kit.emulator_faults import Fault
 from drivers.kit.satellite_navigation import SECOND_NS, convert_gps_to_utc, convert_utc_to_gps
 from recorder.common.errors import DeviceError, SourceError
-from recorder.config.settings import SensorEntry
 from recorder.perception.earth import earth_points, local_to_earth
-from tests.drivers.gnss.gnss_messages import cov, eoe, gga, pvt, rmc
+from tests.drivers.gnss.gnss_messages import cov, eoe, gga, pvt, rmc, sentence
 from tests.drivers.gnss.test_packets import UTC_NS
-from tests.support.devices import open_again, read_until, samples, stepped
+from tests.support.devices import (
+    causes,
+    column,
+    device_times,
+    losses,
+    make_driver,
+    make_entry,
+    open_again,
+    read_all,
+    read_until,
+    read_waiting,
+    samples,
+    states,
+    stepped,
+    terminal,
+    times,
+)
 from tests.support.devices import play as play_one
 
 
-def options(**given: Any) -> dict[str, Any]:
-    return {name: o.default for name, o in GnssDriver.options.items()} | given
-
-
-def driver(scheme: str, address: str = "", **given: Any) -> GnssDriver:
-    return GnssDriver(SensorConfig("gnss", scheme, address, options(**given)))
+def driver(scheme: str, address: object = "", **given: Any) -> GnssDriver:
+    return make_driver(GnssDriver, "gnss", scheme, address, **given)
 
 
 def read(found: GnssDriver, count: int) -> list[Item]:
@@ -55,15 +64,10 @@ def test_a_log_is_played(tmp_path: Path) -> None:
     played = driver("file", str(tmp_path / "log.ubx"))
     (spec,) = played.open()
     assert spec.rate_hz == pytest.approx(10.0) and spec.finite and spec.device_clock
-    items = []
-    with pytest.raises(EndOfSource):
-        while True:
-            items.append(played.read())
+    items = read_all(played)
     played.close()
-    times = [int(item.t_ns[0]) for item in items if isinstance(item, Sample)]
-    assert times == [convert_utc_to_gps(t) for k, t in enumerate(epochs) if k != 20]
-    (lost,) = [item for item in items if isinstance(item, Lost)]
-    assert (lost.cause, lost.count) == ("corrupt", 1)
+    assert times(items).tolist() == [convert_utc_to_gps(t) for k, t in enumerate(epochs) if k != 20]
+    assert causes(items) == [("corrupt", 1)]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +115,7 @@ class Emulated:
     def __init__(
         self, *faults: Fault, scheme: str = "sim", address: str = "", **given: Any
     ) -> None:
-        entry = SensorEntry("gnss", "gnss", scheme, address, options(**given))
+        entry = make_entry(GnssDriver, "gnss", "gnss", scheme, address, **given)
         self.emulator = GnssEmulator(entry, faults)
         self.source = self.emulator.start().source
         self._running = contextlib.ExitStack()
@@ -146,11 +150,9 @@ def test_a_receiver_behind_tcp_is_recorded(emulated: Callable[..., Emulated]) ->
     assert not recorded.played
     items = read(recorded, 40)
     recorded.close()
-    (state,) = [item for item in items if isinstance(item, State)]
-    assert state.values["protocol"] == "ubx" and state.lasting
-    assert not [item for item in items if isinstance(item, Lost)]
-    rows = samples(items)
-    devices = np.concatenate([np.asarray(row.t_dev_ns) for row in rows])
+    (state,) = states(items, lasting=True)
+    assert state["protocol"] == "ubx" and len(states(items)) == 1 and not losses(items)
+    rows, devices = samples(items), device_times(items)
     assert (np.diff(devices) == SECOND_NS // 20).all()
     simulated = driver("sim", rate=20.0, noise=0.0)
     simulated.open()
@@ -163,9 +165,7 @@ def test_a_receiver_behind_tcp_is_recorded(emulated: Callable[..., Emulated]) ->
                 assert np.abs(difference[0, :2]).max() < 1e-7  # NAV-PVT has 1e-7 deg
                 difference = difference[0, 2:]
             assert np.abs(difference).max() <= most, name
-    stamps = np.concatenate([row.t_ns for row in rows])
-    assert (np.diff(stamps) > 0).all()
-    assert (stamps < time.monotonic_ns()).all()
+    assert in_order(items) and (times(items) < time.monotonic_ns()).all()
 
 
 def test_what_a_receiver_loses_is_counted(emulated: Callable[..., Emulated]) -> None:
@@ -175,10 +175,10 @@ def test_what_a_receiver_loses_is_counted(emulated: Callable[..., Emulated]) -> 
     items = read(recorded, 60)
     recorded.close()
     rows = samples(items)
-    lost = sum(item.count or 0 for item in items if isinstance(item, Lost))
-    first, last = (int(np.asarray(row.t_dev_ns)[0]) for row in (rows[0], rows[-1]))
+    lost = sum(count or 0 for _, count in causes(items))
+    first, last = device_times(items)[[0, -1]].tolist()
     assert lost > 0
-    assert {item.cause for item in items if isinstance(item, Lost)} == {"corrupt"}
+    assert {cause for cause, _ in causes(items)} == {"corrupt"}
     assert round((last - first) * 20 / SECOND_NS) + 1 == len(rows) + lost
 
 
@@ -220,30 +220,27 @@ def test_a_log_is_emulated(tmp_path: Path, emulated: Callable[..., Emulated]) ->
 
 def test_a_serial_port_is_read_at_any_of_the_usual_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drivers.gnss.live._TRY_S", 0.3)
-    master, slave = pty.openpty()
-    tty.setraw(slave)
     over = threading.Event()
 
-    def send() -> None:
+    def send(master: int) -> None:
         for k in range(10_000):
             if over.wait(0.05):
                 return
             os.write(master, pvt(UTC_NS + k * SECOND_NS // 20))
 
-    thread = threading.Thread(target=send)
-    thread.start()
-    recorded = driver("serial", os.ttyname(slave))
-    try:
-        (spec,) = recorded.open()
-        assert spec.rate_hz == pytest.approx(20.0)
-        assert spec.settings["baudrate"] == 38_400
-        assert len(samples(read(recorded, 10))) == 10
-    finally:
-        over.set()
-        thread.join()
-        recorded.close()
-        os.close(master)
-        os.close(slave)
+    with terminal() as (master, port):
+        thread = threading.Thread(target=send, args=[master])
+        thread.start()
+        recorded = driver("serial", port)
+        try:
+            (spec,) = recorded.open()
+            assert spec.rate_hz == pytest.approx(20.0)
+            assert spec.settings["baudrate"] == 38_400
+            assert len(samples(read(recorded, 10))) == 10
+        finally:
+            over.set()
+            thread.join()
+            recorded.close()
 
 
 def test_nobody_there_is_a_device_error() -> None:
@@ -312,27 +309,27 @@ def scripted(
     while script:
         if (item := recorded.read()) is not None:
             items.append(item)
-    while (item := recorded.read()) is not None:
-        items.append(item)
+    items += read_waiting(recorded)
     recorded.close()
     return items
 
 
-def states(items: list[Item]) -> list[dict[str, Any]]:
-    return [item.values for item in items if isinstance(item, State) and not item.lasting]
+def passing(items: Iterable[Item]) -> list[dict[str, Any]]:
+    return states(items, lasting=False)
 
 
 def in_order(items: list[Item]) -> bool:
-    return bool((np.diff(np.concatenate([row.t_ns for row in samples(items)])) > 0).all())
+    return bool((np.diff(times(items)) > 0).all())
 
 
 def test_an_epoch_that_comes_again_is_not_recorded_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     again = [(0.8, 1.0), (0.9, 1.01), (1.0, 1.02), (1.1, 1.1)]
     items = scripted(monkeypatch, again)
-    devices = [int(np.asarray(row.t_dev_ns)[0]) for row in samples(items)]
-    assert devices == [convert_utc_to_gps(UTC_NS) + k * SECOND_NS // 10 for k in range(12)]
-    assert states(items)[-1] == {"epochs_repeated_or_late": 2}
-    assert not [item for item in items if isinstance(item, Lost)]
+    assert device_times(items).tolist() == [
+        convert_utc_to_gps(UTC_NS) + k * SECOND_NS // 10 for k in range(12)
+    ]
+    assert passing(items)[-1] == {"epochs_repeated_or_late": 2}
+    assert not losses(items)
     assert in_order(items)
 
 
@@ -341,9 +338,8 @@ def test_a_receiver_that_sends_no_position_for_long_loses_them(
 ) -> None:
     """The line is not silent: the gap is longer than any timeout, and is counted."""
     items = scripted(monkeypatch, [(30.9, 30.9), (31.0, 31.0)], timeout_s=1.0)
-    (lost,) = [item for item in items if isinstance(item, Lost)]
-    assert (lost.count, lost.cause) == (299, "device")
-    assert not states(items) and in_order(items)
+    assert causes(items) == [("device", 299)]
+    assert not passing(items) and in_order(items)
 
 
 @pytest.mark.parametrize("step_s", [-3600.0, -2.0, 5.0, 86_400.0])
@@ -351,21 +347,19 @@ def test_a_receiver_whose_clock_is_set_loses_nothing(
     monkeypatch: pytest.MonkeyPatch, step_s: float
 ) -> None:
     items = scripted(monkeypatch, [(1 + k / 10 + step_s, 1 + k / 10) for k in range(5)])
-    (state,) = states(items)
+    (state,) = passing(items)
     assert state["device_clock_step_ns"] == pytest.approx(step_s * 1e9, abs=1e6)
-    assert not [item for item in items if isinstance(item, Lost)]
+    assert not losses(items)
     assert in_order(items)
-    times = [int(row.t_ns[0]) for row in samples(items)]
-    assert abs(times[11] - START_NS - 1_100_000_000) < 2_000_000
+    assert abs(times(items)[11] - START_NS - 1_100_000_000) < 2_000_000
 
 
 def test_messages_that_are_held_up_on_the_way_are_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
     held = [(1 + k / 10, 4.0) for k in range(30)] + [(4 + k / 10, 4 + k / 10) for k in range(5)]
     items = scripted(monkeypatch, held)
-    assert not states(items) and not [item for item in items if isinstance(item, Lost)]
-    times = np.concatenate([row.t_ns for row in samples(items)])
-    wanted = START_NS + np.arange(len(times)) * 100_000_000
-    assert np.abs(times - wanted).max() < 5_000_000
+    assert not passing(items) and not losses(items)
+    wanted = START_NS + np.arange(len(samples(items))) * 100_000_000
+    assert np.abs(times(items) - wanted).max() < 5_000_000
 
 
 def test_what_is_out_of_order_in_a_log_is_counted(tmp_path: Path) -> None:
@@ -373,7 +367,7 @@ def test_what_is_out_of_order_in_a_log_is_counted(tmp_path: Path) -> None:
     log = b"".join(pvt(UTC_NS + k * SECOND_NS // 10) for k in order)
     items = play(tmp_path / "log.ubx", log)
     assert len(samples(items)) == 40
-    assert states(items) == [{"epochs_repeated_or_late": 2}, {"epochs_repeated_or_late": 1}]
+    assert passing(items) == [{"epochs_repeated_or_late": 2}, {"epochs_repeated_or_late": 1}]
 
 
 def play(path: Path, log: bytes, **given: Any) -> list[Item]:
@@ -387,21 +381,21 @@ def play(path: Path, log: bytes, **given: Any) -> list[Item]:
 )
 def test_a_log_goes_on_where_the_receivers_clock_was_set(tmp_path: Path, step_s: int) -> None:
     """As a receiver whose count of GPS weeks rolls over, or that learns the date."""
-    times = [UTC_NS + (k + (step_s if k >= 50 else 0)) * SECOND_NS for k in range(100)]
-    items = play(tmp_path / "log.ubx", b"".join(map(pvt, times)))
-    devices = [int(np.asarray(row.t_dev_ns)[0]) for row in samples(items)]
-    assert devices == [convert_utc_to_gps(times[0], 18) + t - times[0] for t in times]
-    stamps = np.concatenate([row.t_ns for row in samples(items)])
-    assert (np.diff(stamps) == SECOND_NS).all()
-    assert states(items) == [{"device_clock_step_ns": step_s * SECOND_NS}]
-    assert not [item for item in items if isinstance(item, Lost)]
+    sent = [UTC_NS + (k + (step_s if k >= 50 else 0)) * SECOND_NS for k in range(100)]
+    items = play(tmp_path / "log.ubx", b"".join(map(pvt, sent)))
+    assert device_times(items).tolist() == [
+        convert_utc_to_gps(sent[0], 18) + t - sent[0] for t in sent
+    ]
+    assert (np.diff(times(items)) == SECOND_NS).all()
+    assert passing(items) == [{"device_clock_step_ns": step_s * SECOND_NS}]
+    assert not losses(items)
 
 
 def test_one_wrong_date_in_a_log_costs_nothing(tmp_path: Path) -> None:
-    times = [UTC_NS + (k + 10**9 * (k == 50)) * SECOND_NS for k in range(100)]
-    items = play(tmp_path / "log.ubx", b"".join(map(pvt, times)))
+    sent = [UTC_NS + (k + 10**9 * (k == 50)) * SECOND_NS for k in range(100)]
+    items = play(tmp_path / "log.ubx", b"".join(map(pvt, sent)))
     assert len(samples(items)) == 100 and in_order(items)
-    steps = [state["device_clock_step_ns"] for state in states(items)]
+    steps = [state["device_clock_step_ns"] for state in passing(items)]
     assert steps == [10**9 * SECOND_NS, -(10**9) * SECOND_NS]
 
 
@@ -409,20 +403,14 @@ def test_a_cold_start_with_the_receivers_first_date_is_no_gap_of_years(tmp_path:
     """Before it has a fix, a receiver sends RMC with a date of its own."""
 
     def void(second: int) -> bytes:
-        body = f"GNRMC,0000{second:02d}.00,V,,,,,,,060180,,,N"
-        sum_ = 0
-        for byte in body.encode():
-            sum_ ^= byte
-        return f"${body}*{sum_:02X}\r\n".encode()
+        return sentence(f"GNRMC,0000{second:02d}.00,V,,,,,,,060180,,,N")
 
-    times = [UTC_NS + k * SECOND_NS for k in range(30)]
-    log = b"".join(map(void, range(5))) + b"".join(rmc(t) + gga(t) for t in times)
+    sent = [UTC_NS + k * SECOND_NS for k in range(30)]
+    log = b"".join(map(void, range(5))) + b"".join(rmc(t) + gga(t) for t in sent)
     items = play(tmp_path / "log.nmea", log)
-    stamps = np.concatenate([row.t_ns for row in samples(items)])
-    assert (np.diff(stamps) == SECOND_NS).all()
-    found = [int(np.asarray(row.data["utc"])[0]) for row in samples(items)]
-    assert found[-30:] == times
-    assert not [item for item in items if isinstance(item, Lost)]
+    assert (np.diff(times(items)) == SECOND_NS).all()
+    assert column(items, "utc")[-30:].tolist() == sent
+    assert not losses(items)
 
 
 def test_one_odd_step_is_not_taken_for_the_rate(
@@ -433,7 +421,7 @@ def test_one_odd_step_is_not_taken_for_the_rate(
     log = b"".join(pvt(UTC_NS + round(second * 1e9)) for second in seconds)
     items = play(tmp_path / "log.ubx", log)
     assert len(samples(items)) == 100
-    assert not [item for item in items if isinstance(item, Lost)]
+    assert not losses(items)
     moved = [(1 + k / 10 - 0.06, 1 + k / 10) for k in range(5)]
     late = [(t + 0.7, a + 0.7) for t, a in moved]
     items = scripted(monkeypatch, [*moved, *late])
@@ -448,4 +436,4 @@ def test_a_rate_that_rises_is_followed(tmp_path: Path, monkeypatch: pytest.Monke
     items = play(tmp_path / "log.ubx", b"".join(pvt(UTC_NS + round(s * 1e9)) for s in seconds))
     assert [item.count for item in items if isinstance(item, Lost)] == [1]
     items = scripted(monkeypatch, [(t, t) for t in faster], rate=10.0)
-    assert not [item for item in items if isinstance(item, Lost)]
+    assert not losses(items)

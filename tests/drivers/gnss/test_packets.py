@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from drivers.gnss.epochs import Row
 from drivers.gnss.gpsd import GpsdReception
-from drivers.gnss.packets import FrameParser
 from drivers.gnss.stream import Reception
 from drivers.kit.satellite_navigation import (
     GPS_EPOCH_NS,
@@ -25,8 +24,6 @@ from drivers.kit.satellite_navigation import (
     convert_utc_to_gps,
     count_leap_seconds,
 )
-from tests.campaigns import seeded
-from tests.drivers.fuzzing import mutated
 from tests.drivers.gnss.gnss_messages import (
     LATITUDE,
     LONGITUDE,
@@ -44,6 +41,7 @@ from tests.drivers.gnss.gnss_messages import (
 
 UTC_NS = round(datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC).timestamp()) * SECOND_NS
 GPS_NS = UTC_NS - GPS_EPOCH_NS + 18 * SECOND_NS
+CHANNELS = {"pos", "vel", "fix", "cov", "sats", "utc", "quality"}
 
 
 def rows(data: bytes, protocol: str = "auto", piece: int = 7) -> list[Row]:
@@ -272,38 +270,6 @@ def stream(rng: random.Random) -> bytes:
         sbf_cov(gps),
     ]
     return b"".join(rng.choice(makers) for _ in range(rng.randint(1, 4)))
-
-
-@seeded(1, weight=30, least=100)
-def test_a_thousand_damaged_streams(seed: int) -> None:
-    """Any bytes give rows or none; every byte is in a frame or was skipped."""
-    rng = random.Random(seed)
-    samples = [stream(rng) for _ in range(40)]
-    for number in range(1000):
-        data = mutated(rng, rng.choice(samples), (b"\xb5\x62", b"$GPGGA,", b"$@", b"*00\r\n"))
-        reception = Reception(("auto", "ubx", "nmea", "sbf")[number % 4])
-        found = [*reception.feed(data), *reception.finish()]
-        for row in found:
-            assert set(row.data) == {"pos", "vel", "fix", "cov", "sats", "utc", "quality"}
-        parser = FrameParser()
-        frames = [*parser.feed(data), *parser.finish()]
-        assert sum(frame.size for frame in frames) + parser.skipped == len(data)
-        assert b"".join(frame.data for frame in frames) in data or parser.skipped
-
-
-@seeded(1, weight=20, least=100)
-def test_a_thousand_damaged_reports_of_gpsd(seed: int) -> None:
-    rng = random.Random(seed)
-    values = {"track": 90.0, "speed": 2.0, "epx": 1.5, "velN": 1.0, "velE": 2.0, "leapseconds": 18}
-    sky = json.dumps({"class": "SKY", "uSat": 11, "satellites": [{"PRN": 1}]}).encode() + b"\n"
-    samples = [tpv(**values), tpv(**dict(list(values.items())[:3]), status=3) + sky, sky]
-    parts = (b"Infinity", b"-1e999", b"NaN", b"9" * 400, b"null", b'"x"', b"[{", b"\n", b"-")
-    reception = GpsdReception()
-    for _ in range(1000):
-        for row in reception.feed(mutated(rng, rng.choice(samples), parts)):
-            assert set(row.data) == {"pos", "vel", "fix", "cov", "sats", "utc", "quality"}
-    (*_, row) = reception.feed(b"\n" + tpv(time="2024-06-02T00:00:00Z", lat=47.0))
-    assert row.data["pos"][0, 0] == 47.0, "it goes on"
 
 
 def tpv(**more: Any) -> bytes:

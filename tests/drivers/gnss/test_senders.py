@@ -18,21 +18,14 @@ import pytest
 
 from drivers.gnss import live as live_module
 from drivers.gnss.driver import GnssDriver
-from drivers.kit.driver import Item, Lost, Sample, State
+from drivers.kit.driver import Item, Sample, State
 from recorder.common.errors import DeviceError
-from tests.drivers.gnss.gnss_messages import pvt
-from tests.drivers.gnss.test_driver import START_NS, Scripted, driver, play, states
+from tests.drivers.gnss.gnss_messages import pvt, sentence
+from tests.drivers.gnss.test_driver import START_NS, Scripted, driver, passing, play
 from tests.drivers.gnss.test_packets import UTC_NS
-from tests.support.devices import samples
+from tests.support.devices import causes, losses, read_waiting, samples, states
 
 NORTH, SOUTH = 49 + 7 / 60, 48 + 7 / 60
-
-
-def sentence(body: str) -> bytes:
-    sum_ = 0
-    for byte in body.encode():
-        sum_ ^= byte
-    return f"${body}*{sum_:02X}\r\n".encode()
 
 
 def gga(clock: str, degrees: str, talker: str = "GP", quality: int = 1) -> bytes:
@@ -55,17 +48,13 @@ def latitudes(items: Iterable[Item]) -> list[float]:
     return [float(np.asarray(i.data["pos"])[0, 0]) for i in items if isinstance(i, Sample)]
 
 
-def losses(items: Iterable[Item]) -> list[tuple[str, int | None]]:
-    return [(i.cause, i.count) for i in items if isinstance(i, Lost)]
-
-
 def test_of_two_receivers_on_a_line_one_is_recorded_and_the_other_counted(tmp_path: Path) -> None:
     log = b"".join(gga(c, d) + rmc(c, d) for c in clocks(12) for d in ("48", "49"))
     items = play(tmp_path / "log", log)
     assert latitudes(items) == pytest.approx([SOUTH] * 12)
-    assert {cause for cause, _ in losses(items)} == {"time"}
-    assert sum(count or 0 for _, count in losses(items)) == 12
-    lost = next(i for i in items if isinstance(i, Lost))
+    assert {cause for cause, _ in causes(items)} == {"time"}
+    assert sum(count or 0 for _, count in causes(items)) == 12
+    lost = losses(items)[0]
     assert lost.detail["reason"].startswith("a further position for a time that has one: two")
 
 
@@ -75,11 +64,11 @@ def test_of_two_talkers_one_is_recorded_and_both_are_named(tmp_path: Path) -> No
         for c in clocks(6)
     )
     items = play(tmp_path / "log", log)
-    assert latitudes(items) == pytest.approx([SOUTH] * 6) and not losses(items)
-    assert states(items)[-1] == {"positions_by_sender": {"GN": 12, "GL": 12}}
+    assert latitudes(items) == pytest.approx([SOUTH] * 6) and not causes(items)
+    assert passing(items)[-1] == {"positions_by_sender": {"GN": 12, "GL": 12}}
     items = play(tmp_path / "log", log, talker="GL")
-    assert latitudes(items) == pytest.approx([NORTH] * 6) and not losses(items)
-    assert states(items)[-1] == {"positions_by_sender": {"GN": 12, "GL": 12}}
+    assert latitudes(items) == pytest.approx([NORTH] * 6) and not causes(items)
+    assert passing(items)[-1] == {"positions_by_sender": {"GN": 12, "GL": 12}}
 
 
 @pytest.mark.parametrize("given", [{}, {"rate": 5.0}])
@@ -94,8 +83,8 @@ def test_a_rate_above_the_digits_of_the_times_is_counted(
         log += sentence(f"GPRMC,1000{k // 5:02d},A,{place},022.4,084.4,010526,,,A")
     items = play(tmp_path / "log", log, **given)
     assert latitudes(items) == pytest.approx([48 + (7 + k / 2000) / 60 for k in range(10)])
-    assert {cause for cause, _ in losses(items)} == {"time"}
-    assert sum(count or 0 for _, count in losses(items)) == 40
+    assert {cause for cause, _ in causes(items)} == {"time"}
+    assert sum(count or 0 for _, count in causes(items)) == 40
 
 
 @pytest.mark.parametrize("late_s", [0.1, 0.2, 0.25, 0.3])
@@ -108,8 +97,8 @@ def test_of_two_receivers_at_other_times_one_is_recorded(tmp_path: Path, late_s:
         for a, b in zip(ours, theirs, strict=False)
     )
     items = play(tmp_path / "log", log)
-    assert latitudes(items) == pytest.approx([SOUTH] * 24) and not losses(items)
-    other = states(items)[-1]["second_receiver"]
+    assert latitudes(items) == pytest.approx([SOUTH] * 24) and not causes(items)
+    other = passing(items)[-1]["second_receiver"]
     assert other == {"positions": 24, "distance_m": 111_000}
 
 
@@ -118,7 +107,7 @@ def test_a_receiver_that_leaps_now_and_then_is_one(tmp_path: Path) -> None:
     places = ["48"] * 10 + ["00"] + ["48"] * 10 + ["00"] + ["48"] * 10 + ["10"] * 30
     log = b"".join(gga(c, p) + rmc(c, p) for c, p in zip(clocks(61 + 1), places, strict=False))
     items = play(tmp_path / "log", log)
-    assert len(samples(items)) == 62 and not losses(items) and not states(items)
+    assert len(samples(items)) == 62 and not causes(items) and not passing(items)
 
 
 def test_times_with_too_few_digits_for_their_rate_are_no_loss(tmp_path: Path) -> None:
@@ -129,27 +118,27 @@ def test_times_with_too_few_digits_for_their_rate_are_no_loss(tmp_path: Path) ->
         for t in tenths
     )
     items = play(tmp_path / "log", log)
-    assert len(samples(items)) == 40 and not losses(items)
+    assert len(samples(items)) == 40 and not causes(items)
 
 
 def test_a_message_of_nmea_that_comes_twice_may_be_another_epoch(tmp_path: Path) -> None:
     """As of a receiver that stands, 2 Hz with whole seconds."""
     log = b"".join((gga(c, "48") + rmc(c, "48")) * 2 for c in clocks(5))
     items = play(tmp_path / "log", log)
-    assert len(samples(items)) == 5 and sum(count or 0 for _, count in losses(items)) == 5
+    assert len(samples(items)) == 5 and sum(count or 0 for _, count in causes(items)) == 5
 
 
 def test_a_message_of_ubx_that_comes_twice_is_no_loss(tmp_path: Path) -> None:
     items = play(tmp_path / "log", b"".join(pvt(UTC_NS + k * 10**9) * 2 for k in range(5)))
-    assert len(samples(items)) == 5 and not losses(items)
-    assert sum(state["epochs_repeated_or_late"] for state in states(items)) == 5
+    assert len(samples(items)) == 5 and not causes(items)
+    assert sum(state["epochs_repeated_or_late"] for state in passing(items)) == 5
 
 
 def test_two_receivers_of_ubx_on_a_line_are_counted(tmp_path: Path) -> None:
     times = [UTC_NS + k * 10**9 for k in range(6)]
     items = play(tmp_path / "log", b"".join(pvt(t) + pvt(t, lat=49.5) for t in times))
     assert latitudes(items) == pytest.approx([48.1234567] * 6)
-    assert sum(count or 0 for _, count in losses(items)) == 6
+    assert sum(count or 0 for _, count in causes(items)) == 6
 
 
 @pytest.mark.parametrize("kind", ["RMC", "GGA", "GNS", "GNS and RMC"])
@@ -172,7 +161,7 @@ def test_epochs_without_a_fix_are_rows(tmp_path: Path, kind: str) -> None:
         log = sentence("GPZDA,095959.00,01,05,2026,00,00") + rmc("095959.00") + log
     items = play(tmp_path / "log", log)
     rows = samples(items)[-12:]
-    assert not losses(items) and len(samples(items)) == 12 + ("RMC" not in kind)
+    assert not causes(items) and len(samples(items)) == 12 + ("RMC" not in kind)
     assert [bool(row.data["fix"][0]) for row in rows] == fixes
     assert np.isfinite(latitudes(rows)).tolist() == fixes
     assert [int(row.data["quality"][0]) for row in rows] == [int(fix) for fix in fixes]
@@ -187,10 +176,10 @@ def test_epochs_without_a_time_are_not_missing(tmp_path: Path) -> None:
     log = b"".join(rmc(c, "48") + gga(c, "48") for c in seen[:8])
     log += dark * 7 + b"".join(rmc(c, "48") + gga(c, "48") for c in seen[15:])
     items = play(tmp_path / "log", log)
-    assert len(samples(items)) == 13 and not losses(items)
-    assert states(items) == [{"epochs_without_time": 7}]
+    assert len(samples(items)) == 13 and not causes(items)
+    assert passing(items) == [{"epochs_without_time": 7}]
     missing = play(tmp_path / "log", log.replace(dark * 7, dark * 4))
-    assert losses(missing) == [("device", 3)]
+    assert causes(missing) == [("device", 3)]
 
 
 @pytest.mark.parametrize("count", [4, 40])
@@ -213,9 +202,8 @@ def test_of_two_receivers_on_a_live_line_one_is_recorded(
             items.append(item)
     assert spec.rate_hz == pytest.approx(1.0)
     found = latitudes(items)
-    assert found == pytest.approx([48.1234567] * len(found)) and not losses(items)
-    lasting = [i.values for i in items if isinstance(i, State) and i.lasting]
-    assert any("second_receiver" in values for values in lasting)
+    assert found == pytest.approx([48.1234567] * len(found)) and not causes(items)
+    assert any("second_receiver" in values for values in states(items, lasting=True))
 
 
 # gpsd
@@ -240,11 +228,8 @@ def behind_gpsd(
     recorded.open()
     items: list[Item] = []
     while lines:
-        if (item := recorded.read()) is not None:
-            items.append(item)
-    while (item := recorded.read()) is not None:
-        items.append(item)
-    return recorded, items
+        items += read_waiting(recorded)
+    return recorded, items + read_waiting(recorded)
 
 
 def lines_now(lines: list[tuple[bytes, int]]) -> int:
@@ -264,13 +249,13 @@ def test_of_two_receivers_behind_gpsd_one_is_recorded(
         script.append((json.dumps({"class": "SKY", "device": USB, "uSat": 3}).encode(), k / 2))
         script.append((tpv(USB, 50.0, 500 * k + late_ms), k / 2 + late_ms / 1000))
     _, items = behind_gpsd(monkeypatch, script)
-    assert latitudes(items) == [48.0] * 24 and not losses(items)
+    assert latitudes(items) == [48.0] * 24 and not causes(items)
     assert {int(row.data["sats"][0]) for row in samples(items)} == {0}
     start, others = (i for i in items if isinstance(i, State))
     assert start.lasting and start.values["device"] == ACM
     assert others.lasting and set(others.values["positions_by_sender"]) == {ACM, USB}
     _, items = behind_gpsd(monkeypatch, script, device=USB)
-    assert latitudes(items) == [50.0] * 24 and not losses(items)
+    assert latitudes(items) == [50.0] * 24 and not causes(items)
 
 
 def test_a_receiver_behind_gpsd_that_falls_silent_is_lost_beside_another(
@@ -286,7 +271,7 @@ def test_a_receiver_behind_gpsd_that_falls_silent_is_lost_beside_another(
     recorded.close()
     lines = [(b"".join(line + b"\r\n" for line, _ in alone), START_NS)]
     monkeypatch.setattr(live_module, "TcpLine", lambda *_: Scripted(lines))
-    monkeypatch.setattr(live_module, "_OPEN_S", 1.0)
+    monkeypatch.setattr(live_module, "_OPEN_S", 0.05)
     with pytest.raises(DeviceError, match=rf"no position .*, but .* positions of {USB}"):
         recorded.open()
     lines.append((b"".join(line + b"\r\n" for line, _ in both), START_NS))
@@ -320,5 +305,5 @@ def test_gpsd_without_names_of_devices_or_without_a_time(monkeypatch: pytest.Mon
     script += [(json.dumps({"class": "TPV", "mode": 1}).encode(), k / 2) for k in range(6, 10)]
     script += [(tpv(None, 48.0, 500 * k), k / 2) for k in range(10, 16)]
     _, items = behind_gpsd(monkeypatch, script)
-    assert latitudes(items) == [48.0] * 12 and not losses(items)
-    assert {"epochs_without_time": 4} in states(items)
+    assert latitudes(items) == [48.0] * 12 and not causes(items)
+    assert {"epochs_without_time": 4} in passing(items)

@@ -14,7 +14,7 @@ from recorder.bus.wire import Kind, Message
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import ProtocolError
 from recorder.recording.writer.active_session import ActiveSession
-from tests.campaigns import seeded
+from tests.campaigns import Selector, seeded
 from tests.drivers.kit.sim_driver import CAMERA, IMU, LATE, LIDAR, LIDAR_IMU, SimDriver
 from tests.drivers.kit.simulation import Plane
 
@@ -91,6 +91,21 @@ def begin(plane: Plane, *drivers: tuple[str, tuple[Any, ...]]) -> None:
     plane.run(opened, 5.0, "a session for everybody")
 
 
+def give(driver: SimDriver, count: int = 3, size: int = 10) -> None:
+    """Publish so many samples of the driver's first stream; all are taken."""
+    for _ in range(count):
+        assert driver.data(driver.specs[0], [size])
+
+
+def recording(plane: Plane, count: int = 3) -> Plane:
+    """A session of a camera and an IMU that have given so many samples in turn."""
+    begin(plane, ("cam", (CAMERA,)), ("imu", (IMU,)))
+    for _ in range(count):
+        for driver in plane.drivers.values():
+            give(driver, 1)
+    return plane
+
+
 def act(plane: Plane, driver: SimDriver) -> None:
     """One random thing that a driver's main thread does."""
     rng = plane.rng
@@ -116,7 +131,7 @@ def play(plane: Plane, steps: int, kill: float) -> None:
         plane.step()
 
 
-@seeded(6, weight=30, least=10)
+@seeded(2, weight=30, least=10)
 def test_killed_writers_lose_nothing(make_plane: Any, seed: int) -> None:
     plane: Plane = make_plane(seed)
     begin(plane, ("cam", (CAMERA,)), ("lid", (LIDAR, LIDAR_IMU)), ("imu", (IMU,)))
@@ -134,7 +149,7 @@ def test_killed_writers_lose_nothing(make_plane: Any, seed: int) -> None:
     assert_nothing_lost(plane, plane.stop_session())
 
 
-@seeded(6, weight=30, least=10)
+@seeded(2, weight=30, least=10)
 def test_killed_drivers_lose_only_what_was_not_acknowledged(make_plane: Any, seed: int) -> None:
     plane: Plane = make_plane(seed)
     specs = {"imu": (IMU,), "lid": (LIDAR, LIDAR_IMU)}
@@ -272,8 +287,7 @@ def test_a_new_writer_knows_idle_drivers_before_a_session_starts(make_plane: Any
     plane.start_writer()
     plane.start_session()
     plane.run(lambda: driver.session() is not None, 5.0, "the driver hears of the session")
-    for _ in range(3):
-        assert driver.data(CAMERA, [10])
+    give(driver)
     assert_nothing_lost(plane, plane.stop_session())
 
 
@@ -283,8 +297,7 @@ def test_a_writer_that_dies_before_it_could_acknowledge(make_plane: Any) -> None
     begin(plane, ("cam", (CAMERA,)))
     driver = plane.drivers["cam"]
     plane.run(lambda: driver.session() is not None, 5.0, "session")
-    for _ in range(5):
-        assert driver.data(CAMERA, [10])
+    give(driver, 5)
     session = driver.session()
     assert session is not None
     driver.link.end(session, "eof", "")
@@ -322,16 +335,16 @@ def test_a_stream_of_which_only_a_state_is_durable(make_plane: Any, deaths: int)
     assert_nothing_lost(plane, plane.stop_session())
 
 
-def test_a_writer_that_dies_at_any_point_of_closing(make_plane: Any) -> None:
+def test_a_writer_that_dies_at_any_point_of_closing(make_plane: Any, select: Selector) -> None:
     """The session is closed, once, and the supervisor gets its answer."""
-    for point in range(1, 100):
+
+    def close(point: int | None) -> Plane:
         plane: Plane = make_plane(4)
         begin(plane, ("cam", (CAMERA,)))
-        for _ in range(5):
-            assert plane.drivers["cam"].data(CAMERA, [10])
+        give(plane.drivers["cam"], 5)
         plane.pauses, plane.die_at = 0, point
 
-        def die(plane: Plane = plane) -> None:
+        def die() -> None:
             if plane.dying:
                 plane.dying, plane.die_at = False, None
                 plane.kill_writer()
@@ -339,9 +352,12 @@ def test_a_writer_that_dies_at_any_point_of_closing(make_plane: Any) -> None:
 
         plane.disturb = die  # type: ignore[method-assign]
         assert_nothing_lost(plane, plane.stop_session())
-        if not plane.deaths:
-            break
-    assert 10 < point < 99
+        return plane
+
+    points = close(None).pauses
+    assert 10 < points < 99
+    for point in select(range(1, points), 8):
+        assert close(point).deaths == 1
 
 
 @pytest.mark.parametrize(
@@ -357,8 +373,7 @@ def test_a_message_that_no_log_can_take_faults_its_driver_not_the_writer(
     session = camera.session()
     assert session is not None
     camera.link.publish(Message(kind, stream="cam", count=0, values=values), session)
-    for _ in range(3):
-        imu.data(IMU, [1])
+    give(imu)
     with pytest.raises(ProtocolError, match="cam: "):
         plane.run(lambda: False, 5.0, "the fault")
     plane.kill_driver("cam")

@@ -21,7 +21,7 @@ __all__ = ["make_rig"]
 
 S = 1_000_000_000
 JPEG = StreamSpec("cam", (ChannelSpec("video.avi", "mjpg", "u1", (4, 4, 3)),), rate_hz=30.0)
-SWEEP = StreamSpec("lidar", (ChannelSpec("rng", "lzmaf", "u2", (64, 1024)),), rate_hz=10.0)
+SWEEP = StreamSpec("lidar", (ChannelSpec("rng", "lzmaf", "u2", (16, 512)),), rate_hz=10.0)
 IMU = StreamSpec("imu", (ChannelSpec("acc", "raw", "f4", (3,)),), rate_hz=100.0)
 NUMBERS = StreamSpec("bus", (ChannelSpec("speed", "raw", "f4"),), rate_hz=10.0)
 

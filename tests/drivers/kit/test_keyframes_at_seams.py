@@ -79,7 +79,7 @@ class Parts:
     def record(self) -> list[Path]:
         rig, parts = self.rig, list[Path]()
         driver = Video(SensorConfig("fake", "script", "", {}, "max", False))
-        driver.script = self.script()  # type: ignore[assignment]
+        driver.script = self.script()
         runner = rig.runner = Runner(driver, rig.folder, rig.clock)
 
         def supervise() -> None:

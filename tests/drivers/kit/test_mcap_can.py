@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +11,16 @@ import pytest
 from rosbags.typesys import get_types_from_msg
 
 from drivers.can.driver import CanDriver
-from drivers.kit.driver import Driver, Lost, Sample, SensorConfig
+from drivers.kit.driver import Driver
 from drivers.kit.runner import make_driver
 from recorder.common.errors import FormatError, SourceError
-from recorder.config.options import check_options
 from recorder.formats.bags.bag import Bag
 from recorder.formats.ros2.codec import decode_message, encode_message
 from recorder.formats.ros2.messages import CanFrame, FdFrame, Header
 from recorder.perception.recordings import sensors_of
 from tests.drivers.can.rig import frames
 from tests.formats.bags.kit import SECOND, START_NS, STORE, Sent, cdr, header, write_mcap
-from tests.support.devices import read_all
+from tests.support.devices import causes, play, times
 
 FRAME, FD_FRAME = "can_msgs/msg/Frame", "ros2_socketcan_msgs/msg/FdFrame"
 # The definitions of the packages; rosbags does not have them.
@@ -58,17 +57,12 @@ def fd(k: int, data: bytes, length: int | None = None) -> Sent:
 
 def driver(path: Path, topic: str = "") -> Driver:
     address = f"{path}#{topic}" if topic else str(path)
-    options = check_options(CanDriver.options, {})
-    sensor = SensorConfig("bus", "mcap", address, options, pace="max")
-    return make_driver(CanDriver, asdict(sensor))
+    entry = {"name": "bus", "scheme": "mcap", "address": address, "options": {}, "pace": "max"}
+    return make_driver(CanDriver, entry)
 
 
 def played(path: Path, topic: str = "") -> tuple[Any, list[Any]]:
-    source: Any = driver(path, topic)
-    (spec,) = source.open()
-    items = read_all(source)
-    source.close()
-    return spec, items
+    return play(driver(path, topic))
 
 
 def test_classic_frames_are_played(tmp_path: Path) -> None:
@@ -83,8 +77,7 @@ def test_classic_frames_are_played(tmp_path: Path) -> None:
         (0x40000102, 8, 0, bytes(8)),
         (0x20000103, 8, 0, b"\1\2\3\4\5\6\7\3"),
     ]
-    stamps = [t for item in items if isinstance(item, Sample) for t in item.t_ns.tolist()]
-    assert stamps == [START_NS + k * 1_000_000 for k in range(4)]
+    assert times(items).tolist() == [START_NS + k * 1_000_000 for k in range(4)]
 
 
 def test_frames_of_can_fd_are_played(tmp_path: Path) -> None:
@@ -102,7 +95,7 @@ def test_a_damaged_message_is_counted(tmp_path: Path) -> None:
     write_mcap(tmp_path / "a.mcap", [classic(0), bad, classic(2)])
     _, items = played(tmp_path / "a.mcap")
     assert [row[0] for row in frames(items)] == [0x100, 0x102]
-    assert [(i.cause, i.count) for i in items if isinstance(i, Lost)] == [("corrupt", 1)]
+    assert causes(items) == [("corrupt", 1)]
 
 
 def test_a_bag_is_imported_as_sensors(tmp_path: Path) -> None:

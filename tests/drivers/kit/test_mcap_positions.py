@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,17 +13,14 @@ import pytest
 from foxglove import messages as foxglove
 
 from drivers.gnss.driver import GnssDriver
-from drivers.kit.driver import Driver, Item, Lost, Sample
+from drivers.kit.driver import Driver, Item
 from drivers.kit.runner import make_driver
 from recorder.common.errors import FormatError, SourceError
 from recorder.formats.bags.bag import Bag
 from recorder.formats.bags.messages import (
-    decode_foxglove_position,
     decode_json_position,
-    decode_ros2_position,
 )
 from recorder.perception.recordings import sensors_of
-from tests.drivers.fuzzing import mutated
 from tests.formats.bags.kit import (
     SECOND,
     START_NS,
@@ -36,7 +32,7 @@ from tests.formats.bags.kit import (
     proto,
     write_mcap,
 )
-from tests.support.devices import play
+from tests.support.devices import column, device_times, losses, play, samples, times
 
 STEP_NS = 100_000_000
 PLACE = (48.123456789012, -11.76543210987, 512.375)
@@ -62,6 +58,15 @@ def fox_fix(topic: str, log_ns: int, **more: Any) -> Sent:
         altitude=PLACE[2], **more,
     )  # fmt: skip
     return proto(topic, fix, log_ns)
+
+
+def foxglove_values() -> dict[str, Any]:
+    """What a ``foxglove.LocationFix`` may have besides a place."""
+    known = foxglove.LocationFixPositionCovarianceType.Known
+    velocity = foxglove.Vector3(x=-2.0, y=1.0, z=0.25)
+    return {
+        "position_covariance": list(ENU), "position_covariance_type": known, "velocity": velocity,
+    }  # fmt: skip
 
 
 SCHEMA = (
@@ -91,9 +96,8 @@ def opened(path: Path, topic: str = "") -> Driver:
 
 
 def joined(items: list[Item], channel: str) -> Any:
-    samples = [item for item in items if isinstance(item, Sample)]
-    assert len(samples) == len(items)
-    return np.concatenate([item.data[channel] for item in samples])
+    assert len(samples(items)) == len(items)
+    return column(items, channel)
 
 
 def test_positions_of_ros_keep_values_stamps_and_covariance(tmp_path: Path) -> None:
@@ -106,8 +110,7 @@ def test_positions_of_ros_keep_values_stamps_and_covariance(tmp_path: Path) -> N
     assert np.isnan(pos[3]).all() and np.isfinite(np.delete(pos, 3, 0)).all()
     assert joined(items, "fix").tolist() == [3] * 3 + [0] + [3] * 16
     assert joined(items, "cov")[0].tolist() == NED
-    times = np.concatenate([item.t_ns for item in items])
-    assert times.tolist() == [START_NS - 2_000_000 + n * STEP_NS for n in range(20)]
+    assert times(items).tolist() == [START_NS - 2_000_000 + n * STEP_NS for n in range(20)]
     assert spec.settings["mcap_frame"] == "antenna"
 
 
@@ -129,11 +132,7 @@ def test_a_status_that_is_not_known_says_nothing_about_the_position(tmp_path: Pa
 
 
 def test_positions_of_foxglove_keep_velocity_and_covariance(tmp_path: Path) -> None:
-    known = foxglove.LocationFixPositionCovarianceType.Known
-    more = {
-        "position_covariance": list(ENU), "position_covariance_type": known,
-        "velocity": foxglove.Vector3(x=-2.0, y=1.0, z=0.25),
-    }  # fmt: skip
+    more = foxglove_values()
     sent = [
         fox_fix("/place", START_NS + n * STEP_NS, **(more if n % 2 == 0 else {})) for n in range(4)
     ]
@@ -161,8 +160,7 @@ def test_positions_of_this_recorder_keep_everything(tmp_path: Path) -> None:
     assert joined(items, "vel")[0][:2].tolist() == [1.5, -2.25] and math.isnan(
         joined(items, "vel")[0][2]
     )
-    device = [item.t_dev_ns for item in items if isinstance(item, Sample)]
-    assert np.concatenate(device).tolist() == [VALUES["t_dev"]] * 3  # type: ignore[arg-type]
+    assert device_times(items).tolist() == [VALUES["t_dev"]] * 3
     assert played(path, "/gnss/fix")[0].settings["mcap_topic"] == "/gnss/fix"
     with Bag(path) as bag:
         found = sensors_of(bag)
@@ -184,10 +182,10 @@ def test_a_damaged_message_is_a_counted_loss(tmp_path: Path) -> None:
     sent = [json_fix("/gnss", START_NS + n * STEP_NS) for n in range(4)]
     sent[2] = json_fix("/gnss", sent[2].log_ns, {"pos": [1, 2], "fix": 3})
     _, items = played(write_mcap(tmp_path / "a.mcap", sent))
-    (lost,) = [item for item in items if isinstance(item, Lost)]
+    (lost,) = losses(items)
     assert (lost.cause, lost.count) == ("corrupt", 1)
     assert "pos is not a list of 3 numbers" in lost.detail["reason"]
-    assert sum(item.count for item in items if isinstance(item, Sample)) == 3
+    assert len(times(items)) == 3
 
 
 @pytest.mark.parametrize(
@@ -205,37 +203,3 @@ def test_a_damaged_message_is_a_counted_loss(tmp_path: Path) -> None:
 def test_what_is_wrong_in_json_is_named(values: dict[str, Any], message: str) -> None:
     with pytest.raises(FormatError, match=message):
         decode_json_position(json_fix("/gnss", START_NS, values).data)
-
-
-def _mutate(count: int) -> None:
-    known = foxglove.LocationFixPositionCovarianceType.Known
-    fox = fox_fix(
-        "/f", START_NS, position_covariance=list(ENU), position_covariance_type=known,
-        velocity=foxglove.Vector3(x=1.0, y=2.0, z=3.0),
-    )  # fmt: skip
-    originals = [
-        (ros_fix("/f", START_NS).data, decode_ros2_position),
-        (fox.data, decode_foxglove_position),
-        (json_fix("/f", START_NS).data, decode_json_position),
-    ]
-    rng, good, bad = random.Random(5), 0, 0
-    for number in range(count):
-        data, decode = originals[number % 3]
-        try:
-            found = decode(mutated(rng, data))
-        except FormatError:
-            bad += 1
-            continue
-        good += 1
-        assert len(found.pos) == 3 and 0 <= found.fix <= 255
-        assert found.cov is None or len(found.cov) == 9
-    assert good > count // 10 and bad > count // 10
-
-
-def test_mutated_messages_are_decoded_or_refused() -> None:
-    _mutate(3_000)
-
-
-@pytest.mark.campaign(weight=1)
-def test_a_hundred_thousand_mutated_messages() -> None:
-    _mutate(100_000)

@@ -15,12 +15,13 @@ from tests.campaigns import seeded
 from tests.drivers.kit.actors import Actor
 from tests.drivers.kit.sim_driver import CAMERA, IMU
 from tests.drivers.kit.simulation import Plane
-from tests.drivers.kit.test_dataplane import assert_nothing_lost, begin
+from tests.drivers.kit.test_dataplane import assert_nothing_lost, begin, give, recording
 from tests.drivers.kit.test_split import play, together
 from tests.drivers.kit.test_split_faults import (
     announced,
     answer,
     ask_split,
+    begin_split,
     leaving,
     losses,
     new_writer,
@@ -58,15 +59,8 @@ def making(plane: Plane) -> PendingSplit | None:
 
 
 def record(plane: Plane, size: int = 10) -> None:
-    for _ in range(3):
-        assert plane.drivers["cam"].data(CAMERA, [size])
-        plane.drivers["imu"].data(IMU, [1])
-
-
-def recording(plane: Plane) -> Plane:
-    begin(plane, ("cam", (CAMERA,)), ("imu", (IMU,)))
-    record(plane)
-    return plane
+    for driver in plane.drivers.values():
+        give(driver, size=size)
 
 
 def no_room(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,8 +315,7 @@ def test_whatever_happens_while_a_part_is_made(make_plane: Callable[..., Plane],
 def test_what_waits_only_in_the_part_that_is_left_is_seen(make_plane: Callable[..., Plane]) -> None:
     plane = recording(make_plane(11))
     plane.run(lambda: not plane.held(plane.drivers["cam"]), 5.0, "durable")
-    ask_split(plane)
-    announced(plane)
+    begin_split(plane)
     old = leaving(plane)
     sync = next(a for a in plane.actors if a.name == "sync")
     sync.ready, sync.deadline_ns = (lambda: False), None  # the disk stands still for it

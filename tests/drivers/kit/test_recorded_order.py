@@ -95,7 +95,7 @@ def tried(folder: Path, drive: Drive) -> None:
     check(write_drive(folder / "bag", drive), drive)
 
 
-@settings(max_examples=6)
+@settings(max_examples=3)
 @given(drive=drives(steps=False))
 def test_messages_in_any_order_keep_their_stamps(
     tmp_path_factory: pytest.TempPathFactory, drive: Drive
@@ -103,7 +103,7 @@ def test_messages_in_any_order_keep_their_stamps(
     tried(tmp_path_factory.getbasetemp(), drive)
 
 
-@settings(max_examples=4)
+@settings(max_examples=2)
 @given(drive=drives(steps=True))
 def test_steps_of_the_clock_are_the_same_for_all_topics(
     tmp_path_factory: pytest.TempPathFactory, drive: Drive

@@ -75,7 +75,9 @@ def busy(rng: random.Random, k: int) -> float:
     return scheduler(rng, k) + (k // 100 % 4 == 0) * 3 * MS
 
 
-@pytest.mark.parametrize("drift", [-100e-6, 0.0, 50e-6])
+@pytest.mark.parametrize(
+    "drift", [-100e-6, *(pytest.param(d, marks=pytest.mark.campaign) for d in (0.0, 50e-6))]
+)
 @pytest.mark.parametrize(
     ("delay", "most"),
     [(scheduler, 150), (stalls, 150), (converter, 400), (busy, 200)],

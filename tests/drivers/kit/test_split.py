@@ -12,7 +12,14 @@ from recorder.session.journal.journal import read_journal
 from tests.campaigns import seeded
 from tests.drivers.kit.sim_driver import CAMERA, IMU, LIDAR, LIDAR_IMU
 from tests.drivers.kit.simulation import Plane
-from tests.drivers.kit.test_dataplane import act, assert_nothing_lost, begin, recorded_in
+from tests.drivers.kit.test_dataplane import (
+    act,
+    assert_nothing_lost,
+    begin,
+    give,
+    recorded_in,
+    recording,
+)
 from tests.support.events import events
 
 DRIVERS = (("cam", (CAMERA,)), ("lid", (LIDAR, LIDAR_IMU)), ("imu", (IMU,)))
@@ -54,17 +61,17 @@ def together(*accounts: dict[str, Any]) -> dict[str, Any]:
     return sums
 
 
-@pytest.mark.parametrize("kill", [0.0, 0.004])
+@pytest.mark.parametrize("kill", [pytest.param(0.0, marks=pytest.mark.campaign), 0.004])
 @seeded(1, weight=40, least=5)
 def test_every_sample_is_in_one_part(make_plane: Any, seed: int, kill: float) -> None:
     plane: Plane = make_plane(seed)
     begin(plane, *DRIVERS)
     accounts = []
     for _ in range(2):
-        play(plane, 150, kill)
+        play(plane, 80, kill)
         disturbed(plane, kill)
         accounts.append(plane.split_session())
-    play(plane, 150, kill)
+    play(plane, 80, kill)
     plane.disturb = lambda: None  # type: ignore[method-assign]
     accounts.append(plane.stop_session())
     assert_nothing_lost(plane, together(*accounts))
@@ -119,12 +126,8 @@ def test_a_driver_that_gives_nothing_crosses_too(make_plane: Any) -> None:
 
 
 def test_a_source_that_has_ended_does_not_begin_again(make_plane: Any) -> None:
-    plane: Plane = make_plane(6)
-    begin(plane, ("cam", (CAMERA,)), ("imu", (IMU,)))
+    plane = recording(make_plane(6))
     camera = plane.drivers["cam"]
-    for _ in range(3):
-        camera.data(CAMERA, [10])
-        plane.drivers["imu"].data(IMU, [1])
     session = camera.session()
     assert session is not None
     camera.link.end(session, "eof", "")
@@ -139,8 +142,7 @@ def test_a_source_that_has_ended_does_not_begin_again(make_plane: Any) -> None:
 def test_a_driver_that_dies_at_the_seam_is_an_interval_of_loss(make_plane: Any) -> None:
     plane: Plane = make_plane(7)
     begin(plane, ("cam", (CAMERA,)), ("imu", (IMU,)))
-    for _ in range(3):
-        plane.drivers["cam"].data(CAMERA, [10])
+    give(plane.drivers["cam"])
     play(plane, 100)
     plane.kill_driver("cam")
     del plane.drivers["cam"]

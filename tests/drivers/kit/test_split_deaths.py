@@ -51,7 +51,7 @@ def test_drivers_and_writers_that_die_over_several_seams(make_plane: Any, seed: 
     plane.disturb = live  # type: ignore[method-assign]
     accounts = []
     for _ in range(2):
-        for _ in range(300):
+        for _ in range(200):
             plane.step()
             live()
         accounts.append(plane.split_session())

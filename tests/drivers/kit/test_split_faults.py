@@ -18,7 +18,14 @@ from recorder.recording.writer.disk_policy import find_next_session, read_ending
 from recorder.recording.writer.recovery import recover
 from tests.drivers.kit.sim_driver import CAMERA, IMU, LATE, LIDAR, LIDAR_IMU, SimDriver
 from tests.drivers.kit.simulation import Plane
-from tests.drivers.kit.test_dataplane import act, assert_nothing_lost, begin, recorded_in
+from tests.drivers.kit.test_dataplane import (
+    act,
+    assert_nothing_lost,
+    begin,
+    give,
+    recorded_in,
+    recording,
+)
 from tests.drivers.kit.test_split import play, together
 from tests.support.events import events
 
@@ -66,6 +73,13 @@ def announced(plane: Plane) -> None:
     plane.run(ready, 5.0, "the seam")
 
 
+def begin_split(plane: Plane) -> int:
+    """Ask for a split; return the question's number when the writer is in two sessions."""
+    number = ask_split(plane)
+    announced(plane)
+    return number
+
+
 def new_writer(plane: Plane) -> None:
     plane.kill_writer()
     plane.start_writer()
@@ -101,18 +115,13 @@ def losses(session: Path, stream: str) -> list[dict[str, Any]]:
 def test_a_source_that_ends_at_the_seam_keeps_its_ring_until_it_is_durable(
     make_plane: Any, when: str
 ) -> None:
-    plane: Plane = make_plane(1)
-    begin(plane, ("cam", (CAMERA,)), ("imu", (IMU,)))
+    plane = recording(make_plane(1), 4)
     camera = plane.drivers["cam"]
-    for _ in range(4):
-        camera.data(CAMERA, [10])
-        plane.drivers["imu"].data(IMU, [1])
     old = opened(plane)
     if when == "before":
         end(camera)
         plane.run(lambda: old.positions["cam"].ended is not None, 5.0, "the end has arrived")
-    ask_split(plane)
-    announced(plane)
+    begin_split(plane)
     if when == "during":
         end(camera)
     crossed = lambda: camera.link.seam.present.session.key != old.writer.key  # type: ignore[union-attr]  # noqa: E731
@@ -129,11 +138,7 @@ def test_a_source_that_ends_at_the_seam_keeps_its_ring_until_it_is_durable(
 def test_streams_of_a_driver_that_died_before_the_seam_are_a_loss_behind_it_too(
     make_plane: Any,
 ) -> None:
-    plane: Plane = make_plane(1)
-    begin(plane, ("cam", (CAMERA,)), ("imu", (IMU,)))
-    for _ in range(3):
-        plane.drivers["cam"].data(CAMERA, [10])
-        plane.drivers["imu"].data(IMU, [1])
+    plane = recording(make_plane(1))
     plane.run(lambda: not plane.held(plane.drivers["cam"]), 5.0, "durable")
     plane.kill_driver("cam")
     del plane.drivers["cam"]
@@ -141,8 +146,7 @@ def test_streams_of_a_driver_that_died_before_the_seam_are_a_loss_behind_it_too(
     plane.now_ns += 4_000_000_000
     camera = plane.start_driver("cam", CAMERA)
     plane.run(lambda: camera.session() is not None, 5.0, "the driver's second start")
-    for _ in range(3):
-        camera.data(CAMERA, [10])
+    give(camera)
     second = plane.stop_session()
     assert first["cam"]["unknown_losses"] == second["cam"]["unknown_losses"] == 1
     (lost,) = losses(plane.sessions[1], "cam")
@@ -154,8 +158,7 @@ def test_a_driver_that_hangs_over_the_seam(make_plane: Any) -> None:
     plane: Plane = make_plane(2)
     begin(plane, ("cam", (CAMERA,)), ("imu", (IMU,)))
     camera = plane.drivers["cam"]
-    for _ in range(3):
-        camera.data(CAMERA, [10])
+    give(camera)
     plane.run(lambda: not plane.held(camera), 5.0, "durable")
     hang(camera)
     first = plane.split_session()
@@ -165,8 +168,7 @@ def test_a_driver_that_hangs_over_the_seam(make_plane: Any) -> None:
     camera.actor.ready = lambda: True
     key = opened(plane).writer.key
     plane.run(lambda: camera.link.seam.present.session.key == key, 5.0, "the part")  # type: ignore[union-attr]
-    for _ in range(3):
-        camera.data(CAMERA, [10])
+    give(camera)
     second = plane.stop_session()
     assert second["cam"]["samples"] == 3 and second["cam"]["unknown_losses"] == 1
     assert losses(plane.sessions[1], "cam")[0]["duration_ns"] > 1_000_000_000
@@ -177,8 +179,7 @@ def test_a_driver_that_joins_at_the_seam(make_plane: Any, seed: int) -> None:
     plane: Plane = make_plane(seed)
     begin(plane, ("cam", (CAMERA,)), ("imu", (IMU,)))
     plane.drivers["cam"].data(CAMERA, [10])
-    ask_split(plane)
-    announced(plane)
+    begin_split(plane)
     late = plane.start_driver("late", LATE)
     plane.run(lambda: late.session() is not None, 5.0, "a session")
     for driver, spec in ((late, LATE), (plane.drivers["imu"], IMU)):
@@ -193,8 +194,7 @@ def test_a_changed_stream_goes_on_in_the_next_part(make_plane: Any) -> None:
     plane: Plane = make_plane(3)
     begin(plane, ("cam", (CAMERA,)), ("imu", (IMU,)))
     camera = plane.drivers["cam"]
-    for _ in range(3):
-        camera.data(CAMERA, [10])
+    give(camera)
     end(camera, "changed", "1920 x 1080 now")
     plane.run(lambda: "ended" in camera.reports, 5.0, "durable")
     plane.kill_driver("cam")
@@ -211,14 +211,9 @@ def test_a_changed_stream_goes_on_in_the_next_part(make_plane: Any) -> None:
 
 
 def test_a_stop_waits_for_the_part_that_is_being_left(make_plane: Any) -> None:
-    plane: Plane = make_plane(4)
-    begin(plane, ("cam", (CAMERA,)), ("imu", (IMU,)))
-    for _ in range(3):
-        plane.drivers["cam"].data(CAMERA, [10])
-        plane.drivers["imu"].data(IMU, [1])
+    plane = recording(make_plane(4))
     plane.kill_driver("cam")
-    ask_split(plane)
-    announced(plane)
+    begin_split(plane)
     left = leaving(plane).writer.path
     plane.kill_driver("imu")
     plane.drivers.clear()
@@ -241,8 +236,7 @@ def test_a_stop_that_follows_a_split_at_once(make_plane: Any, seed: int) -> None
             new_writer(plane)
 
     assert plane.session is not None
-    ask_split(plane)
-    announced(plane)
+    begin_split(plane)
     plane.disturb = disturb  # type: ignore[method-assign]
     last = plane.stop_session()
     left = read_ending(plane.session)
@@ -298,13 +292,8 @@ def test_room_comes_back_behind_the_seam_as_the_ring_of_the_part_before_drains(
 
 
 def test_the_part_before_is_ended_when_the_disk_of_the_next_fails(make_plane: Any) -> None:
-    plane: Plane = make_plane(6)
-    begin(plane, ("cam", (CAMERA,)), ("imu", (IMU,)))
-    for _ in range(3):
-        plane.drivers["cam"].data(CAMERA, [10])
-        plane.drivers["imu"].data(IMU, [1])
-    number = ask_split(plane)
-    announced(plane)
+    plane = recording(make_plane(6))
+    number = begin_split(plane)
     old, new = leaving(plane), opened(plane)
     began_ns = plane.now_ns
     assert plane.service is not None
@@ -322,8 +311,7 @@ def test_no_session_is_begun_while_one_is_still_being_left(make_plane: Any) -> N
     begin(plane, ("cam", (CAMERA,)))
     plane.drivers["cam"].data(CAMERA, [10])
     hang(plane.drivers["cam"])
-    ask_split(plane)
-    announced(plane)
+    begin_split(plane)
     assert plane.service is not None
     opened(plane).fail(OSError(errno.EIO, "Input/output error"))
     plane.run(lambda: plane.service._sessions.active is None, 5.0, "sealed")  # type: ignore[union-attr]
@@ -332,14 +320,9 @@ def test_no_session_is_begun_while_one_is_still_being_left(make_plane: Any) -> N
 
 
 def test_a_sealed_part_before_is_no_end_of_the_next(make_plane: Any) -> None:
-    plane: Plane = make_plane(8)
-    begin(plane, ("cam", (CAMERA,)), ("imu", (IMU,)))
+    plane = recording(make_plane(8))
     cam, imu = plane.drivers["cam"], plane.drivers["imu"]
-    for _ in range(3):
-        cam.data(CAMERA, [10])
-        imu.data(IMU, [1])
-    ask_split(plane)
-    announced(plane)
+    begin_split(plane)
     assert plane.service is not None
     leaving(plane).fail(OSError(errno.EIO, "Input/output error"))
     cam.data(CAMERA, [10])
@@ -347,24 +330,17 @@ def test_a_sealed_part_before_is_no_end_of_the_next(make_plane: Any) -> None:
     key = opened(plane).writer.key
     there = lambda: all(d.link.seam.present.session.key == key for d in (cam, imu))  # type: ignore[union-attr]  # noqa: E731
     plane.run(there, 5.0, "the next part")
-    for _ in range(3):
-        cam.data(CAMERA, [10])
-        imu.data(IMU, [1])
-    first = plane.split_session()
-    print(first)
+    give(cam)
+    give(imu)
+    plane.split_session()
     second = plane.stop_session()
     assert second["cam"]["samples"] == second["imu"]["samples"] == 3
 
 
 def test_the_next_part_is_received_while_the_one_before_is_closed(make_plane: Any) -> None:
     """Closing takes as long as the disk does: rings must not run full over it."""
-    plane: Plane = make_plane(9)
-    begin(plane, ("cam", (CAMERA,)), ("imu", (IMU,)))
-    for _ in range(3):
-        plane.drivers["cam"].data(CAMERA, [10])
-        plane.drivers["imu"].data(IMU, [1])
-    ask_split(plane)
-    announced(plane)
+    plane = recording(make_plane(9))
+    begin_split(plane)
     plane.run(lambda: leaving(plane).closer is not None, 15.0, "the part before is being closed")
     closer = next(a for a in plane.actors if a.name == "close")
     closer.ready, closer.deadline_ns = (lambda: False), None  # the disk stands still for it
@@ -382,8 +358,7 @@ def test_a_driver_that_starts_anew_behind_the_seam_knows_how_far_its_source_had_
 ) -> None:
     plane: Plane = make_plane(10)
     begin(plane, ("cam", (CAMERA,)), ("imu", (IMU,)))
-    for _ in range(3):
-        plane.drivers["cam"].data(CAMERA, [10])
+    give(plane.drivers["cam"])
     last_ns = plane.now_ns  # a source played at full pace may be far beyond the seam by then
     plane.run(lambda: not plane.held(plane.drivers["cam"]), 5.0, "durable")
     plane.split_session()
@@ -422,8 +397,7 @@ def test_a_device_is_away_since_its_last_sample(make_plane: Any) -> None:
 def test_another_split_is_refused_until_the_part_before_is_closed(make_plane: Any) -> None:
     plane: Plane = make_plane(12)
     begin(plane, ("cam", (CAMERA,)), ("imu", (IMU,)))
-    number = ask_split(plane)
-    announced(plane)
+    number = begin_split(plane)
     part = opened(plane).writer.path
     reply = plane.ask(op="split", plan=plane._plan().to_wire(), session=str(part), live=["cam"])
     assert "still being split" in reply["error"]
@@ -437,13 +411,8 @@ def test_another_split_is_refused_until_the_part_before_is_closed(make_plane: An
 )
 @pytest.mark.parametrize("how", ["quit", "power"])
 def test_the_end_of_the_writer_or_of_all_at_the_seam(make_plane: Any, steps: int, how: str) -> None:
-    plane: Plane = make_plane(steps)
-    begin(plane, ("cam", (CAMERA,)), ("imu", (IMU,)))
-    for _ in range(4):
-        plane.drivers["cam"].data(CAMERA, [10])
-        plane.drivers["imu"].data(IMU, [1])
-    ask_split(plane)
-    announced(plane)
+    plane = recording(make_plane(steps), 4)
+    begin_split(plane)
     parts = (leaving(plane).writer.path, opened(plane).writer.path)
     for driver in plane.drivers.values():
         plane.run(lambda d=driver: d.link.seam.next is not None, 5.0, "told")  # type: ignore[misc]

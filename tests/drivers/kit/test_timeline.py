@@ -110,19 +110,6 @@ def test_the_period_is_that_of_the_longest_stream_and_ends_behind_its_last_sampl
     assert item.t_ns.tolist() == [START_NS + 300_000_001]  # without a rate: one ns later
 
 
-def test_every_loop_increases_strictly() -> None:
-    timeline = Timeline(SPECS, START_NS)
-    times: list[int] = []
-    for _ in range(4):
-        for t_ns in (5, 100_000_005, 200_000_007):
-            item = lidar(t_ns)
-            timeline.place(item)
-            times += item.t_ns.tolist()
-        timeline.loop()
-    steps = np.diff(times)
-    assert (steps > 0).all() and steps.max() <= 100_000_002
-
-
 def test_the_drivers_own_arrays_are_not_changed() -> None:
     timeline = Timeline(SPECS, START_NS)
     timeline.place(lidar(0))

@@ -31,7 +31,7 @@ from recorder.formats.vrs import (
     VrsWriter,
 )
 from recorder.formats.vrs.layout import Bool, Point3Df, float32, float64, int64
-from tests.support.devices import play
+from tests.support.devices import column, device_times, play, samples, times
 
 HEIGHT, WIDTH = 24, 32
 DATA, CONFIGURATION = (RecordType.DATA, 1), (RecordType.CONFIGURATION, 1)
@@ -126,9 +126,8 @@ def test_jpegs_go_on_byte_for_byte(path: Path, stream: str) -> None:
     assert (spec.rate_hz, spec.device_clock, spec.finite) == (20.0, True, True)
     assert driver.origin_ns == 100_000_000_000  # the IMUs' first stamp: of the whole file
     assert [item.data["video.avi"] for item in items] == [[jpeg(at)] for at in range(6)]  # type: ignore[union-attr]
-    stamps = [int(item.t_ns[0]) for item in items]  # type: ignore[index]
-    assert stamps == [100_010_000_000 + at * 50_000_000 for at in range(6)]
-    assert [int(i.t_dev_ns[0]) for i in items] == [at * 50_000_000 + 7 for at in range(6)]  # type: ignore[union-attr, index]
+    assert times(items).tolist() == [100_010_000_000 + at * 50_000_000 for at in range(6)]
+    assert device_times(items).tolist() == [at * 50_000_000 + 7 for at in range(6)]
 
 
 def test_raw_pictures_are_given_as_pixels(path: Path) -> None:
@@ -149,16 +148,13 @@ def test_an_imus_values_are_found_by_the_usual_names(path: Path) -> None:
         spec, items = play(open_(XsensDriver, path, stream))
         assert [c.name for c in spec.channels] == ["acc", "avel", "rot"]  # no valid mag
         assert spec.device_clock == has_times
-        samples = [item for item in items if isinstance(item, Sample)]
-        assert len(samples) == len(items) and 8 <= len(items) < 40  # batches
-        acc = np.concatenate([np.asarray(s.data["acc"]) for s in samples])
-        avel = np.concatenate([np.asarray(s.data["avel"]) for s in samples])
+        assert len(samples(items)) == len(items) and 8 <= len(items) < 40  # batches
+        acc, avel = column(items, "acc"), column(items, "avel")
         expected = np.arange(3, dtype=np.float32) + np.arange(40, dtype=np.float32)[:, None]
         assert np.array_equal(acc, expected) and np.array_equal(avel, expected / 2)
-        assert all(np.isnan(s.data["rot"]).all() for s in samples)
+        assert np.isnan(column(items, "rot")).all()
         if has_times:
-            times = [s.t_dev_ns for s in samples]
-            assert np.concatenate(times).tolist() == list(range(40))  # type: ignore[arg-type]
+            assert device_times(items).tolist() == list(range(40))
 
 
 def test_which_stream_must_be_clear(path: Path) -> None:

@@ -11,15 +11,14 @@ from unittest import mock
 import numpy as np
 import numpy.typing as npt
 
-from drivers.kit.driver import Item, Lost, Sample, SensorConfig, State
+from drivers.kit.driver import Item, Lost, Sample, SensorConfig
 from drivers.kit.emulator_faults import parse_fault
 from drivers.mmwave import connection
 from drivers.mmwave.driver import MmwaveDriver
 from drivers.mmwave.emulator import MmwaveEmulator
 from drivers.mmwave.live import LiveFrames
 from recorder.config.options import check_options
-from recorder.config.settings import SensorEntry
-from tests.support.devices import read_until, samples, stepped
+from tests.support.devices import losses, make_entry, read_until, samples, states, stepped
 
 Frames = npt.NDArray[np.int16]
 
@@ -74,8 +73,8 @@ class Rig:
         patience_s: float = 30.0,
     ) -> None:
         self._patience_s = patience_s
-        checked = check_options(MmwaveDriver.options, {"radar": QUICK, **(options or {})})
-        entry = SensorEntry("radar", "mmwave", scheme, str(address), checked)
+        given = {"radar": QUICK, **(options or {})}
+        entry = make_entry(MmwaveDriver, "radar", "mmwave", scheme, address, **given)
         chosen = [parse_fault(f"radar.{fault}")[1] for fault in faults]
         self.emulator = MmwaveEmulator(entry, chosen, seed=1)
         self.source = self.emulator.start()
@@ -119,13 +118,12 @@ class Rig:
 
 
 def lost(items: Sequence[Item | None], cause: str) -> list[Lost]:
-    return [item for item in items if isinstance(item, Lost) and item.cause == cause]
+    return [lost for lost in losses(items) if lost.cause == cause]
 
 
 def counted(items: Sequence[Item | None], key: str) -> int:
     """The sum of what state and loss records say of that key."""
-    values = [item.values for item in items if isinstance(item, State)]
-    values += [item.detail for item in items if isinstance(item, Lost)]
+    values = [*states(items), *(lost.detail for lost in losses(items))]
     return sum(v.get(key, 0) for v in values)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from drivers.kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig, State
+from drivers.kit.driver import Lost, Sample
 from drivers.mmwave.chirp import ChirpConfig
 from drivers.mmwave.driver import SIM_CHIRP, MmwaveDriver
 from drivers.mmwave.model import SimulatedRadar
@@ -20,6 +20,16 @@ from drivers.mmwave.simulated import FramePackets
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import ConfigError, SourceError
 from recorder.config.options import Option, check_options, table_to_wire
+from tests.support.devices import (
+    causes,
+    column,
+    losses,
+    make_driver,
+    read_all,
+    samples,
+    states,
+    times,
+)
 
 SMALL: dict[str, Any] = {
     "device": "AWR1642",
@@ -40,8 +50,7 @@ SMALL_BYTES = 1024
 def driver(
     address: Path | str, scheme: str = "file", name: str = "radar", **options: Any
 ) -> MmwaveDriver:
-    checked = check_options(MmwaveDriver.options, options)
-    return MmwaveDriver(SensorConfig(name, scheme, str(address), checked))
+    return make_driver(MmwaveDriver, name, scheme, address, **options)
 
 
 def frames(count: int, seed: int = 0) -> npt.NDArray[np.int16]:
@@ -49,27 +58,12 @@ def frames(count: int, seed: int = 0) -> npt.NDArray[np.int16]:
     return rng.integers(-32768, 32768, (count, *SMALL_SHAPE)).astype("<i2")
 
 
-def drain(opened: MmwaveDriver) -> list[Sample | Lost]:
-    items = []
-    with pytest.raises(EndOfSource):
-        while True:
-            item = opened.read()
-            assert isinstance(item, (Sample, Lost))
-            items.append(item)
-    return items
-
-
-def iq(items: list[Sample | Lost]) -> npt.NDArray[np.int16]:
-    parts = [np.asarray(s.data["iq"]) for s in items if isinstance(s, Sample)]
-    return np.concatenate(parts)
-
-
 def test_a_file_comes_back_value_for_value(tmp_path: Path) -> None:
     data = frames(5)
     (tmp_path / "a.bin").write_bytes(data.tobytes())
     radar = driver(tmp_path / "a.bin", name="front", radar=SMALL, iq_order="iiqq")
     (spec,) = radar.open()
-    items = drain(radar)
+    items = read_all(radar)
     radar.close()
 
     assert spec.name == "front"
@@ -80,8 +74,8 @@ def test_a_file_comes_back_value_for_value(tmp_path: Path) -> None:
         ("valid", "raw", "u1", ()),
     ]
     assert all(isinstance(item, Sample) and item.stream == "front" for item in items)
-    np.testing.assert_array_equal(iq(items), data)
-    assert [int(i.t_ns[0]) for i in items if isinstance(i, Sample)] == [
+    np.testing.assert_array_equal(column(items, "iq"), data)
+    assert times(items).tolist() == [
         0, 33_300_000, 66_600_000, 99_900_000, 133_200_000,
     ]  # fmt: skip
     for item in items:
@@ -96,7 +90,7 @@ def test_the_kit_may_keep_every_frame(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(frames(3).tobytes())
     radar = driver(tmp_path / "a.bin", radar=SMALL)
     radar.open()
-    arrays = [np.asarray(i.data["iq"]) for i in drain(radar) if isinstance(i, Sample)]
+    arrays = [np.asarray(i.data["iq"]) for i in read_all(radar) if isinstance(i, Sample)]
     assert not any(np.shares_memory(a, b) for a, b in pairwise(arrays))
     assert all(a.flags.c_contiguous for a in arrays)
 
@@ -125,7 +119,7 @@ def test_real_samples_have_half_the_values(tmp_path: Path) -> None:
     (spec,) = radar.open()
     assert spec.channel("iq").shape == (4, 4, 4, 8)
     assert json.loads(spec.files["radar.json"])["iq_order"] is None
-    assert len(drain(radar)) == 1
+    assert len(read_all(radar)) == 1
 
 
 @pytest.mark.parametrize("tail", [1, 2, SMALL_BYTES - 1])
@@ -134,8 +128,9 @@ def test_a_cut_tail_is_one_counted_loss(tmp_path: Path, tail: int) -> None:
     (tmp_path / "a.bin").write_bytes(data[: 2 * SMALL_BYTES + tail])
     radar = driver(tmp_path / "a.bin", radar=SMALL)
     radar.open()
-    *samples, lost = drain(radar)
-    np.testing.assert_array_equal(iq(samples), frames(3)[:2])
+    items = read_all(radar)
+    lost = items[-1]
+    np.testing.assert_array_equal(column(items, "iq"), frames(3)[:2])
     assert isinstance(lost, Lost)
     assert (lost.stream, lost.cause, lost.count, lost.t_ns) == (
         "radar", "truncated", 1, 66_600_000,
@@ -149,12 +144,12 @@ def test_open_again_plays_again(tmp_path: Path) -> None:
     runs = []
     for _ in range(3):
         radar.open()
-        runs.append(drain(radar))
+        runs.append(read_all(radar))
         radar.close()
     for run in runs:
         assert [type(item) for item in run] == [Sample, Lost]
         assert np.asarray(run[0].t_ns).tolist() == [0]
-        np.testing.assert_array_equal(iq(run), frames(2)[:1])
+        np.testing.assert_array_equal(column(run, "iq"), frames(2)[:1])
 
 
 def test_a_folder_is_played_in_the_order_of_its_numbers(tmp_path: Path) -> None:
@@ -166,9 +161,9 @@ def test_a_folder_is_played_in_the_order_of_its_numbers(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("not a frame")
     radar = driver(tmp_path, radar=SMALL)
     radar.open()
-    items = drain(radar)
+    items = read_all(radar)
     assert [type(item) for item in items] == [Sample] * 3 + [Lost] + [Sample] * 2
-    np.testing.assert_array_equal(iq(items), data[[0, 1, 2, 4, 5]])
+    np.testing.assert_array_equal(column(items, "iq"), data[[0, 1, 2, 4, 5]])
     stamps = [int(np.max(item.t_ns)) for item in items]  # the lost frame keeps its place in time
     assert stamps == [round(k * 33.3e6) for k in range(6)]
 
@@ -185,26 +180,21 @@ def test_a_file_with_packet_headers_is_played_as_packets_from_the_network(tmp_pa
     (tmp_path / "a.bin").write_bytes(b"".join(records[:4] + records[5:20] + records[24:]))
     radar = driver(tmp_path / "a.bin", radar=SMALL)
     radar.open()
-    items: list[Item] = []
-    with pytest.raises(EndOfSource):
-        while True:
-            items.append(item) if (item := radar.read()) is not None else None
+    items = read_all(radar)
     radar.close()
-    samples = [item for item in items if isinstance(item, Sample)]
-    for sample in samples:
+    got = samples(items)
+    for sample in got:
         index = round(int(sample.t_ns[0]) / 33.3e6)
         if np.asarray(sample.data["valid"])[0]:
             np.testing.assert_array_equal(np.asarray(sample.data["iq"])[0], data[index])
-    states = [item.values for item in items if isinstance(item, State)]
-    incomplete = [state for state in states if "frame" in state]
-    invalid = [s for s in samples if not np.asarray(s.data["valid"])[0]]
+    incomplete = [state for state in states(items) if "frame" in state]
+    invalid = [s for s in got if not np.asarray(s.data["valid"])[0]]
     assert len(incomplete) == len(invalid) == 4
-    lost = [item for item in items if isinstance(item, Lost)]
-    assert {item.cause for item in lost} == {"network"}
-    assert sum(item.count or 0 for item in lost) + len(samples) == 40
-    found = [*incomplete, *(item.detail for item in lost)]
+    assert {cause for cause, _ in causes(items)} == {"network"}
+    assert sum(count or 0 for _, count in causes(items)) + len(got) == 40
+    found = [*incomplete, *(item.detail for item in losses(items))]
     assert sum(each["packets_lost"] for each in found) == 5
-    assert states[-1] == {"packets_duplicate": 1}
+    assert states(items)[-1] == {"packets_duplicate": 1}
 
 
 @pytest.mark.parametrize("size", [0, 1, SMALL_BYTES - 1])
@@ -229,7 +219,7 @@ def test_a_file_that_vanishes_between_loops(tmp_path: Path) -> None:
     path.write_bytes(frames(1).tobytes())
     radar = driver(path, radar=SMALL)
     radar.open()
-    drain(radar)
+    read_all(radar)
     radar.close()
     path.unlink()
     with pytest.raises(SourceError, match="no such file"):
@@ -244,7 +234,7 @@ def test_a_file_that_shrinks_while_it_is_played(tmp_path: Path) -> None:
     radar.read()
     with path.open("r+b") as file:
         file.truncate(SMALL_BYTES + 100)
-    (lost,) = drain(radar)
+    (lost,) = read_all(radar)
     assert isinstance(lost, Lost)
     assert lost.detail["bytes"] == 100
 

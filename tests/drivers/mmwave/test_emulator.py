@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,8 @@ from drivers.mmwave.emulator import MmwaveEmulator
 from drivers.mmwave.emulator_firmware import BOOT_NS, PROMPT, DemoFirmware
 from drivers.mmwave.packets import PACKET_BYTES, Answer
 from recorder.common.errors import ConfigError, SourceError, UsageError
-from recorder.config.options import check_options
-from recorder.config.settings import SensorEntry
-from tests.drivers.mmwave.rig import QUICK, recording
+from tests.drivers.mmwave.rig import QUICK, Frames, recording
+from tests.support.devices import make_entry
 
 MS = 1_000_000
 
@@ -42,9 +41,9 @@ sensorStart
 class Bench:
     """An emulator, and the host's side of its sockets and its serial line."""
 
-    def __init__(self, path: Path, faults: tuple[Fault, ...] = (), **options: Any) -> None:
-        checked = check_options(MmwaveDriver.options, {"radar": QUICK, **options})
-        entry = SensorEntry("radar", "mmwave", "file", str(path), checked)
+    def __init__(self, path: Path, truth: Frames, faults: tuple[Fault, ...]) -> None:
+        self.truth = truth
+        entry = make_entry(MmwaveDriver, "radar", "mmwave", "file", path, radar=QUICK)
         self.emulator = MmwaveEmulator(entry, faults, seed=4)
         source = self.emulator.start()
         capture = source.options["capture"]
@@ -113,30 +112,36 @@ class Bench:
 
 
 @pytest.fixture
-def benches() -> Iterator[list[Bench]]:
+def make_bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
+    """Makes benches of a recording, whose frames are their `truth`."""
     made: list[Bench] = []
-    yield made
+
+    def make(*faults: Fault, count: int = 30, started: bool = True) -> Bench:
+        made.append(Bench(*recording(tmp_path, count), faults))
+        if started:
+            made[-1].start()
+        return made[-1]
+
+    yield make
     for bench in made:
         bench.close()
 
 
-def test_the_card_sends_what_the_radar_measures(tmp_path: Path, benches: list[Bench]) -> None:
-    path, truth = recording(tmp_path, 30)
-    benches.append(bench := Bench(path))
-    bench.start()
+def test_the_card_sends_what_the_radar_measures(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench()
     packets = bench.until(bench.now_ns + 105 * MS)
     assert {len(packet) for packet in packets} == {PACKET_BYTES}
     stream = b"".join(packet[10:] for packet in packets)
-    assert stream == truth.tobytes()[: len(stream)] and len(stream) > 10 * truth[0].nbytes
+    assert (
+        stream == bench.truth.tobytes()[: len(stream)] and len(stream) > 10 * bench.truth[0].nbytes
+    )
     counts = [int.from_bytes(packet[4:10], "little") for packet in packets]
     assert counts == [k * 1456 for k in range(len(packets))]
 
 
-def test_packets_leave_as_their_chirps_end(tmp_path: Path, benches: list[Bench]) -> None:
+def test_packets_leave_as_their_chirps_end(make_bench: Callable[..., Bench]) -> None:
     """A frame of 10 ms has chirps for 1.6 ms; nothing more comes until the next."""
-    path, _ = recording(tmp_path, 30)
-    benches.append(bench := Bench(path))
-    bench.start()
+    bench = make_bench()
     begin_ns = bench.now_ns
     early = len(bench.until(begin_ns + MS // 2))
     assert early < 11
@@ -144,28 +149,24 @@ def test_packets_leave_as_their_chirps_end(tmp_path: Path, benches: list[Bench])
     assert len(bench.until(begin_ns + 19 * MS)) == 23  # 22.5 packets a frame
 
 
-def test_the_same_times_and_seed_give_the_same_packets(
-    tmp_path: Path, benches: list[Bench]
-) -> None:
-    path, _ = recording(tmp_path, 30)
+def test_the_same_times_and_seed_give_the_same_packets(make_bench: Callable[..., Bench]) -> None:
     faults = (Fault("loss", rate=0.1), Fault("corrupt", rate=0.1), Fault("reorder", rate=0.1),
               Fault("duplicate", count=3, at_s=0.05))  # fmt: skip
     runs = []
     for _ in range(2):
-        benches.append(bench := Bench(path, faults))
-        bench.start()
-        runs.append(bench.until(bench.now_ns + 200 * MS))
+        bench = make_bench(*faults)
+        runs.append((bench.until(bench.now_ns + 200 * MS), bench.emulator.injected))
         assert bench.emulator.injected["duplicate"] == 3
-    assert runs[0] == runs[1] and benches[0].emulator.injected == benches[1].emulator.injected
-    assert len({packet[:10] for packet in runs[0]}) > 300
+    assert runs[0] == runs[1]
+    assert len({packet[:10] for packet in runs[0][0]}) > 300
 
 
-def test_damage_is_to_the_header(tmp_path: Path, benches: list[Bench]) -> None:
-    path, truth = recording(tmp_path, 30)
-    benches.append(bench := Bench(path, (Fault("corrupt", count=5),)))
-    bench.start()
+def test_damage_is_to_the_header(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(Fault("corrupt", count=5))
     packets = bench.until(bench.now_ns + 50 * MS)
-    assert b"".join(packet[10:] for packet in packets) == truth.tobytes()[: 1456 * len(packets)]
+    assert (
+        b"".join(packet[10:] for packet in packets) == bench.truth.tobytes()[: 1456 * len(packets)]
+    )
     heads = [
         (k + 1).to_bytes(4, "little") + (k * 1456).to_bytes(6, "little")
         for k in range(len(packets))
@@ -174,22 +175,19 @@ def test_damage_is_to_the_header(tmp_path: Path, benches: list[Bench]) -> None:
     assert wrong == [0, 1, 2, 3, 4]
 
 
-def test_a_recording_is_sent_whole_and_then_zeros(tmp_path: Path, benches: list[Bench]) -> None:
-    path, truth = recording(tmp_path, 6)
-    benches.append(bench := Bench(path))
-    bench.start()
+def test_a_recording_is_sent_whole_and_then_zeros(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(count=6)
     packets: list[bytes] = []
     while not bench.emulator.finished:
         packets += bench.until(bench.now_ns + MS)
         assert bench.now_ns < 10_000 * MS
     stream = b"".join(packet[10:] for packet in packets)
-    assert stream[: truth.nbytes] == truth.tobytes()
-    assert not any(stream[truth.nbytes :])
+    assert stream[: bench.truth.nbytes] == bench.truth.tobytes()
+    assert not any(stream[bench.truth.nbytes :])
 
 
-def test_nothing_is_sent_but_in_a_capture(tmp_path: Path, benches: list[Bench]) -> None:
-    path, _ = recording(tmp_path, 30)
-    benches.append(bench := Bench(path))
+def test_nothing_is_sent_but_in_a_capture(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(started=False)
     assert bench.ask(dca1000.START_RECORD) == 1  # not configured
     bench.start()
     assert bench.ask(dca1000.START_RECORD) == 1  # runs
@@ -207,10 +205,9 @@ def test_nothing_is_sent_but_in_a_capture(tmp_path: Path, benches: list[Bench]) 
 
 
 def test_the_card_is_deaf_for_a_moment_after_it_was_configured(
-    tmp_path: Path, benches: list[Bench]
+    make_bench: Callable[..., Bench],
 ) -> None:
-    path, _ = recording(tmp_path, 1)
-    benches.append(bench := Bench(path))
+    bench = make_bench(count=1, started=False)
     assert bench.ask(dca1000.SYSTEM_ALIVENESS) == 0
     assert bench.ask(dca1000.READ_FPGA_VERSION) == 2 | 9 << 7
     assert bench.ask(dca1000.CONFIG_FPGA, bytes(5)) == 1
@@ -222,11 +219,9 @@ def test_the_card_is_deaf_for_a_moment_after_it_was_configured(
 
 @pytest.mark.parametrize("kind", ["reboot", "unplug"])
 def test_a_device_that_is_gone_is_silent_and_then_as_new(
-    tmp_path: Path, benches: list[Bench], kind: str
+    make_bench: Callable[..., Bench], kind: str
 ) -> None:
-    path, _ = recording(tmp_path, 30)
-    benches.append(bench := Bench(path, (Fault(kind, at_s=0.05, duration_s=0.2),)))
-    bench.start()
+    bench = make_bench(Fault(kind, at_s=0.05, duration_s=0.2))
     begin_ns = bench.now_ns
     assert 100 < len(bench.until(begin_ns + 60 * MS)) < 120
     assert bench.ask(dca1000.SYSTEM_ALIVENESS) is None
@@ -271,9 +266,10 @@ def test_the_firmware_answers_as_the_demo_does() -> None:
 
 def test_what_cannot_be_emulated(tmp_path: Path) -> None:
     def made(faults: tuple[Fault, ...] = (), scheme: str = "sim", **radar: Any) -> MmwaveEmulator:
-        checked = check_options(MmwaveDriver.options, {"radar": {**QUICK, **radar}})
-        address = str(tmp_path / "none.bin")
-        return MmwaveEmulator(SensorEntry("front", "mmwave", scheme, address, checked), faults)
+        given: dict[str, Any] = {"radar": {**QUICK, **radar}}
+        path = tmp_path / "none.bin"
+        entry = make_entry(MmwaveDriver, "front", "mmwave", scheme, path, **given)
+        return MmwaveEmulator(entry, faults)
 
     with pytest.raises(ConfigError, match=r"front\.radar\.device: AWR2944 is not emulated"):
         made(device="AWR2944")
@@ -283,10 +279,9 @@ def test_what_cannot_be_emulated(tmp_path: Path) -> None:
         made(scheme="file").start()
 
 
-def test_two_radars_are_emulated_beside_each_other(tmp_path: Path, benches: list[Bench]) -> None:
-    path, truth = recording(tmp_path, 30)
-    benches += [Bench(path), Bench(path)]
-    for bench in benches:
-        bench.start()
+def test_two_radars_are_emulated_beside_each_other(make_bench: Callable[..., Bench]) -> None:
+    for bench in [make_bench(), make_bench()]:
         first = bench.until(bench.now_ns + 20 * MS)[0]
-        np.testing.assert_array_equal(np.frombuffer(first[10:], "<i2"), truth.reshape(-1)[:728])
+        np.testing.assert_array_equal(
+            np.frombuffer(first[10:], "<i2"), bench.truth.reshape(-1)[:728]
+        )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import time
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,14 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drivers.kit.driver import Item, Lost, Sample, SensorConfig, State
+from drivers.kit.driver import Item, Lost, Sample
 from drivers.kit.udp_socket import Batch
 from drivers.mmwave.connection import CardReceiver, RadarCapture
 from drivers.mmwave.driver import MmwaveDriver
 from drivers.mmwave.packets import SYSTEM_ERROR, Answer
 from drivers.mmwave.simulated import CardBuffer
 from recorder.common.errors import ConfigError, DeviceError
-from recorder.config.options import check_options
 from tests.drivers.mmwave.rig import (
     QUICK,
     QUICK_SHAPE,
@@ -32,7 +30,7 @@ from tests.drivers.mmwave.rig import (
     recording,
     valid,
 )
-from tests.support.devices import samples
+from tests.support.devices import losses, make_driver, samples, states, times
 
 pytest.importorskip("xwr", reason="needs xwr, which is not installed")
 
@@ -64,8 +62,7 @@ def accounted(items: list[Item], truth: Frames) -> int:
 def test_an_emulated_radar_gives_what_the_simulation_gives(device: str) -> None:
     radar = {**QUICK, "device": device, "frame_period": 20.0}
     options: dict[str, Any] = {"radar": radar, "seed": 5, "scene": "straight"}
-    checked = check_options(MmwaveDriver.options, options)
-    simulated = MmwaveDriver(SensorConfig("radar", "sim", "", checked))
+    simulated = make_driver(MmwaveDriver, "radar", "sim", **options)
     (expected,) = simulated.open()
     with Rig("sim", options=options) as rig:
         (spec,) = rig.driver.open()
@@ -90,23 +87,13 @@ def test_frames_come_with_rising_times_at_their_pace(tmp_path: Path) -> None:
         items = rig.frames(30)
         after_ns = time.monotonic_ns()
     assert accounted(items, truth) == 30
-    times = [int(sample.t_ns[0]) for sample in samples(items)]
-    assert before_ns < times[0] and times[-1] < after_ns
-    assert all(a < b for a, b in pairwise(times))
+    came = times(items)
+    assert before_ns < came[0] and came[-1] < after_ns and (np.diff(came) > 0).all()
     # 29 periods of 10 ms, by the arrival of each frame's last packet.
-    assert times[-1] - times[0] > 250e6
+    assert came[-1] - came[0] > 250e6
     assert not lost(items, "network") and not counted(items, "packets_lost")
-    (state,) = (item for item in items if isinstance(item, State) and item.lasting)
-    assert state.values["fpga_version"] == "2.9"
-
-
-def test_the_cards_version_is_recorded(tmp_path: Path) -> None:
-    with Rig("file", recording(tmp_path, 20)[0]) as rig:
-        rig.driver.open()
-        items = rig.frames(1)
-    (version,) = [i.values["fpga_version"] for i in items
-                  if isinstance(i, State) and "fpga_version" in i.values]  # fmt: skip
-    assert version == "2.9"
+    (state,) = states(items, lasting=True)
+    assert state["fpga_version"] == "2.9"
 
 
 def test_close_stops_radar_and_card(tmp_path: Path) -> None:
@@ -151,11 +138,9 @@ def test_every_fault_of_a_packet_is_counted(tmp_path: Path) -> None:
     assert counted(items, "packets_duplicate") == injected["duplicate"]
     assert counted(items, "packets_late") == 0
     assert len(lost(items, "network")) == 1  # 60 packets are more than a frame
-    for state in items:
-        if isinstance(state, State) and "bytes_missing" in state.values:
-            assert state.values["bytes_missing"] > 0
+    assert all(state.get("bytes_missing", 1) > 0 for state in states(items))
     # Each frame that is not valid is counted once, with its packets that are missing or damaged.
-    flawed = [i.values for i in items if isinstance(i, State) and "incomplete" in i.values]
+    flawed = [state for state in states(items) if "incomplete" in state]
     assert len(flawed) == sum(not valid(sample) for sample in samples(items)) > 5
     found = [(cause, c) for values in flawed for cause, c in values["incomplete"].items()]
     assert {cause for cause, _ in found} == {"network", "corrupt"}
@@ -203,8 +188,7 @@ def test_frames_that_the_radar_left_out_are_counted(monkeypatch: pytest.MonkeyPa
         )
         batches.append(Batch(packets, sizes, t_ns, addresses, dropped))
     monkeypatch.setattr("drivers.mmwave.live.RadarCapture", lambda *_: Canned(batches))
-    checked = check_options(MmwaveDriver.options, {"radar": QUICK})
-    radar = MmwaveDriver(SensorConfig("radar", "dca1000", "", checked))
+    radar = make_driver(MmwaveDriver, "radar", "dca1000", radar=QUICK)
     radar.open()
     items = [radar.read() for _ in range(38)]
     assert [loss.count for loss in lost(items, "device")] == [3]
@@ -304,7 +288,7 @@ def test_packets_of_a_capture_before_are_none_of_this_one(
     assert len(setting_up) > 1300 // 512 and set(setting_up) == {0.0}, "it waits for none of them"
     assert accounted(items, truth) == 5
     assert not counted(items, "packets_lost")
-    assert not [item for item in items if isinstance(item, Lost)]
+    assert not losses(items)
 
 
 def test_what_the_card_says_on_its_own_is_recorded(tmp_path: Path) -> None:
@@ -314,11 +298,8 @@ def test_what_the_card_says_on_its_own_is_recorded(tmp_path: Path) -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as card:
             for packet in (b"?", Answer(SYSTEM_ERROR, 1 << 9).to_bytes()):
                 card.sendto(packet, ("127.0.0.1", rig.ports["config_port"]))
-        items = rig.read(
-            lambda items: any("capture_card" in i.values for i in items if isinstance(i, State))
-        )
-    notices = [i.values["capture_card"] for i in items
-               if isinstance(i, State) and "capture_card" in i.values]  # fmt: skip
+        items = rig.read(lambda items: any("capture_card" in s for s in states(items)))
+    notices = [s["capture_card"] for s in states(items) if "capture_card" in s]
     assert notices == [["LVDS buffer full"]]
 
 
@@ -374,9 +355,8 @@ def test_a_radar_of_another_kind_refuses() -> None:
 def test_settings_that_xwr_does_not_make() -> None:
     rig = Rig("sim", changes={("radar", "frequency"): 76.5})
     opened(rig, ConfigError, r"radar\.radar: xwr cannot set a AWR1642 to 76.5 GHz")
-    checked = check_options(MmwaveDriver.options, {"radar": QUICK, "iq_order": "iiqq"})
     with pytest.raises(ConfigError, match=r"radar\.iq_order: 'iiqq'; xwr sets a radar to qqii"):
-        MmwaveDriver(SensorConfig("radar", "dca1000", "", checked)).open()
+        make_driver(MmwaveDriver, "radar", "dca1000", radar=QUICK, iq_order="iiqq").open()
 
 
 CFG = """\
@@ -402,8 +382,7 @@ def test_a_cfg_file_configures_the_radar(tmp_path: Path, swap: str, order: str) 
     """The transmitters' order, the order of I and Q, and the calibration are the file's."""
     (tmp_path / "radar.cfg").write_text(CFG.replace("SWAP", swap))
     options: dict[str, Any] = {"radar": {}, "cfg": str(tmp_path / "radar.cfg"), "seed": 5}
-    checked = check_options(MmwaveDriver.options, options)
-    simulated = MmwaveDriver(SensorConfig("radar", "sim", "", checked))
+    simulated = make_driver(MmwaveDriver, "radar", "sim", **options)
     (expected,) = simulated.open()
     commands: list[str] = []
     with Rig("sim", options=options) as rig:
@@ -430,36 +409,33 @@ def test_a_cfg_file_configures_the_radar(tmp_path: Path, swap: str, order: str) 
 def test_cfg_and_radar_are_not_both_given(tmp_path: Path) -> None:
     (tmp_path / "radar.cfg").write_text(CFG.replace("SWAP", "1"))
     cfg = {"cfg": str(tmp_path / "radar.cfg")}
-    checked = check_options(MmwaveDriver.options, {"radar": {"adc_samples": 64}, **cfg})
     with pytest.raises(ConfigError, match=r"radar\.radar: adc_samples: given by cfg too"):
-        MmwaveDriver(SensorConfig("radar", "sim", "", checked)).open()
-    checked = check_options(MmwaveDriver.options, {"iq_order": "iiqq", **cfg})
+        make_driver(MmwaveDriver, "radar", "sim", radar={"adc_samples": 64}, **cfg).open()
     with pytest.raises(ConfigError, match=r"radar\.iq_order: 'iiqq'; the cfg file sets qqii"):
-        MmwaveDriver(SensorConfig("radar", "sim", "", checked)).open()
+        make_driver(MmwaveDriver, "radar", "sim", iq_order="iiqq", **cfg).open()
     impossible = CFG.replace("SWAP", "1").replace("77 10 5 40", "77 10 5 17.7")
     (tmp_path / "radar.cfg").write_text(impossible)
-    checked = check_options(MmwaveDriver.options, cfg)
     with pytest.raises(ConfigError, match=r"radar\.cfg: AWR1843: impossible: the last sample"):
-        MmwaveDriver(SensorConfig("radar", "dca1000", "", checked)).open()
+        make_driver(MmwaveDriver, "radar", "dca1000", **cfg).open()
 
 
 def test_an_impossible_chirp_is_refused_before_the_devices_are_asked() -> None:
     """No device answers at this address: the error is the chirp's."""
-    checked = check_options(MmwaveDriver.options, {"radar": {**QUICK, "ramp_end_time": 17.7}})
     with pytest.raises(ConfigError, match=r"radar\.radar: AWR1642: impossible: the last sample is"):
-        MmwaveDriver(SensorConfig("radar", "dca1000", "", checked)).open()
+        make_driver(MmwaveDriver, "radar", "dca1000", radar={**QUICK, "ramp_end_time": 17.7}).open()
 
 
 def test_a_warning_about_the_chirp_is_in_the_session(tmp_path: Path) -> None:
     path, _ = recording(tmp_path, 20)
     with Rig("file", path, changes={("capture", "delay"): 360.0}) as rig:
         (spec,) = rig.driver.open()
-        (state,) = (i for i in rig.frames(1) if isinstance(i, State) and i.lasting)
+        (state,) = states(rig.frames(1), lasting=True)
     (warning,) = rig.driver.warnings
     assert warning.startswith("the radar makes 26 Mbit/s, and the card sends 32 Mbit/s with")
-    assert state.values["warnings"] == [warning] and spec.name == "radar"
+    assert state["warnings"] == [warning] and spec.name == "radar"
 
 
+@pytest.mark.campaign
 def test_a_radar_that_boots_slowly_is_awaited_for_boot_s(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -475,9 +451,8 @@ def test_a_radar_that_boots_slowly_is_awaited_for_boot_s(
 
 
 def test_the_chirp_configuration_is_needed() -> None:
-    checked = check_options(MmwaveDriver.options, {})
     with pytest.raises(ConfigError, match=r"radar\.radar: missing: device, frequency"):
-        MmwaveDriver(SensorConfig("radar", "dca1000", "", checked)).open()
+        make_driver(MmwaveDriver, "radar", "dca1000").open()
 
 
 def test_a_failed_open_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_a_point_is_found_at_range_speed_and_angle(device: str, order: str) -> N
     described = chirp.intrinsics(order)
     rng = np.random.default_rng(11)
     raised = len({up for _, up in chirp.antennas.tx_places + chirp.antennas.rx_places}) > 1
-    for _ in range(6):
+    for _ in range(3):
         azimuth = rng.uniform(-0.8, 0.8)
         elevation = rng.uniform(-0.25, 0.25) if raised else 0.0
         distance = rng.uniform(0.2, 0.8) * chirp.max_range
@@ -148,7 +148,7 @@ def test_a_moving_target_in_a_moving_world(monkeypatch: pytest.MonkeyPatch, spee
     placed = [target("truck", (6.0, 2.4, 3.0), 40.0, start=48.0, speed=-3.0, lateral_m=3.0)]
     world = world_of(monkeypatch, placed, speed)
     radar = SimulatedRadar(SIM_CHIRP, "qqii", world=world)
-    for index in range(0, 40, 9):
+    for index in range(0, 40, 18):
         spectrum = Spectrum.of(radar.frame(index), SIM_CHIRP.intrinsics("qqii"))
         middle_s = (index * SIM_CHIRP.frame_period + SIM_CHIRP.frame_time / 2) * 1e-3
         ahead = 48.0 - 3.0 - RADAR.translation[0] - (speed + 3.0) * middle_s

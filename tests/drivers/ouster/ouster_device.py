@@ -9,23 +9,20 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from drivers.kit.driver import Item, Lost, Sample, SensorConfig, State
+from drivers.kit.driver import Item, Lost, Sample, State
 from drivers.kit.emulator_faults import Fault
 from drivers.ouster import frames, live
 from drivers.ouster.driver import OusterDriver
 from drivers.ouster.emulator import OusterEmulator
 from drivers.ouster.model import START_NS
-from recorder.config.options import check_options
-from recorder.config.settings import SensorEntry
-from tests.support.devices import stepped
+from tests.support.devices import make_driver, make_entry, stepped
 from tests.support.waiting import PATIENCE_S, wait_until
 
 
 def emulator_for(
     scheme: str, address: object, faults: Sequence[Fault] = (), **options: Any
 ) -> OusterEmulator:
-    checked = check_options(OusterDriver.options, options)
-    entry = SensorEntry("lidar", "ouster", scheme, str(address), checked)
+    entry = make_entry(OusterDriver, "lidar", "ouster", scheme, address, **options)
     return OusterEmulator(entry, faults, seed=5)
 
 
@@ -48,8 +45,7 @@ def running(emulator: OusterEmulator, speed: int = 1) -> Iterator[str]:
 
 
 def live_driver(address: str, scheme: str = "ouster", **options: Any) -> OusterDriver:
-    checked = check_options(OusterDriver.options, options)
-    return OusterDriver(SensorConfig("lidar", scheme, address, checked))
+    return make_driver(OusterDriver, "lidar", scheme, address, **options)
 
 
 def inject(emulator: OusterEmulator, kind: str, **values: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,12 +11,12 @@ from typing import Any
 import numpy as np
 from ouster.sdk import core, open_source
 
-from drivers.kit.driver import EndOfSource, Item, Sample, SensorConfig
+from drivers.kit.driver import EndOfSource, Item, Sample
 from drivers.ouster.driver import OusterDriver
 from recorder.codecs.streams import StreamSpec
-from recorder.config.options import check_options
 from tests.formats.bags.kit import Sent, cdr
 from tests.formats.pcap.test_datagrams import HOST, ethernet, ipv4, udp
+from tests.support.devices import make_driver
 
 BEAMS, COLUMNS, PER_PACKET = 16, 128, 16
 PACKETS = COLUMNS // PER_PACKET
@@ -26,9 +27,7 @@ LIDAR_FIELDS = {"RANGE": "rng", "RANGE2": "rng2", "REFLECTIVITY": "rfl", "REFLEC
 Packets = list[tuple[int, int, bytes]]  # host stamp in ns, port, payload
 
 
-def driver_for(scheme: str, address: object, **options: Any) -> OusterDriver:
-    checked = check_options(OusterDriver.options, options)
-    return OusterDriver(SensorConfig("lidar", scheme, str(address), checked))
+driver_for = functools.partial(make_driver, OusterDriver, "lidar")
 
 
 def play(driver: OusterDriver, limit: int = 10**6) -> tuple[Sequence[StreamSpec], list[Item]]:

@@ -63,6 +63,7 @@ def test_the_objects_tables_lie_where_its_headers_say() -> None:
     assert struct.unpack_from("<4I", data, table[4]) == (1, 1, 0, 0)  # a bucket, a chain, empty
 
 
+@pytest.mark.campaign
 def test_the_lidar_opens_without_libgl(tmp_path: Path) -> None:
     """With the file hidden, as on a machine that has no desktop."""
     words = namespace()

@@ -86,7 +86,7 @@ def test_a_sensor_that_is_busy_for_a_moment_is_asked_again(
         assert not api.failures
 
 
-@pytest.mark.parametrize("persist", [False, True])
+@pytest.mark.parametrize("persist", [pytest.param(False, marks=pytest.mark.campaign), True])
 def test_settings_after_a_power_cycle(tmp_path: Path, persist: bool) -> None:
     metadata = write_metadata(tmp_path, make_info())
     emulator = emulator_for("sim", "", metadata=metadata)
@@ -114,6 +114,7 @@ def test_settings_after_a_power_cycle(tmp_path: Path, persist: bool) -> None:
     assert (api_of(emulator).stored == api_of(emulator).settings) is persist
 
 
+@pytest.mark.campaign
 def test_settings_that_are_lost_while_the_sensor_sends_are_set_again(
     emulator: OusterEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +140,7 @@ def test_settings_that_are_lost_while_the_sensor_sends_are_set_again(
     assert has(emulator) == WANTED
 
 
+@pytest.mark.campaign
 def test_two_sensors_on_the_same_ports(emulator: OusterEmulator, tmp_path: Path) -> None:
     metadata = write_metadata(tmp_path, make_info())
     other = emulator_for("sim", "", metadata=metadata, seed=1)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import socket
+import functools
 from pathlib import Path
 from typing import Any
 
-from drivers.kit.driver import Item, Sample, SensorConfig
+from drivers.kit.driver import Item, Sample
 from drivers.udp.driver import UdpDriver
-from recorder.config.options import check_options
 from tests.formats.pcap.test_datagrams import ethernet, ipv4, pcap, udp
-from tests.support.devices import read_until
+from tests.support.devices import make_driver, play, read_until
 
 HERE = bytes(10) + b"\xff\xff\x7f\0\0\1"
 """127.0.0.1 as it is recorded."""
 
 
-def driver_for(scheme: str, address: str, pace: str = "realtime", **options: Any) -> UdpDriver:
-    checked = check_options(UdpDriver.options, options)
-    return UdpDriver(SensorConfig("lidar", scheme, address, checked, pace=pace))
+driver_for = functools.partial(make_driver, UdpDriver, "lidar")
+
+
+def played(path: Path, pace: str = "realtime", **options: Any) -> list[Item]:
+    """All items of a capture."""
+    return play(driver_for("file", path, pace, **options))[1]
 
 
 def payloads(items: list[Item]) -> list[bytes]:
@@ -28,12 +30,6 @@ def payloads(items: list[Item]) -> list[bytes]:
 def read_payloads(driver: UdpDriver, count: int) -> list[Item]:
     """Items up to and with the sample that has datagram number `count`."""
     return read_until(driver, lambda items: len(payloads(items)) >= count)
-
-
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
-        made.bind(("127.0.0.1", 0))
-        return int(made.getsockname()[1])
 
 
 def write_capture(path: Path, datagrams: list[tuple[int, bytes]], tail: bytes = b"") -> Path:

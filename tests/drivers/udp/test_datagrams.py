@@ -12,18 +12,12 @@ import numpy as np
 import pytest
 
 from drivers.kit.driver import Item, Lost, Sample, State
-from drivers.kit.udp_socket import Batch, UdpReceiver, parse_address
+from drivers.kit.udp_socket import UdpReceiver, parse_address
 from drivers.udp.driver import UdpDriver
 from drivers.udp.simulated import HEAD
 from recorder.common.errors import ConfigError, DeviceError, SourceError
-from tests.drivers.udp.rig import (
-    HERE,
-    driver_for,
-    free_port,
-    payloads,
-    read_payloads,
-    write_capture,
-)
+from tests.drivers.test_datagram_devices import KINDS, feed, story
+from tests.drivers.udp.rig import HERE, driver_for, payloads, played, read_payloads, write_capture
 from tests.formats.pcap.test_capture_losses import SECTION, enhanced, interface, obsolete, simple
 from tests.formats.pcap.test_capture_losses import pcap as cut_pcap
 from tests.formats.pcap.test_datagrams import (
@@ -37,8 +31,9 @@ from tests.formats.pcap.test_datagrams import (
     pcap,
     udp,
 )
-from tests.support.devices import opened, read_all
+from tests.support.devices import free_port, opened, read_all
 
+UDP = KINDS["udp"]
 LENGTHS = (0, 1, 1206, 1472, 9000, 65507)
 
 
@@ -139,80 +134,12 @@ def test_only_the_sender_is_recorded_and_others_are_counted(
     assert reported == [{"datagrams_of_others": 5}]
 
 
-class FakeReceiver:
-    """Gives batches as a receiver does; the kernel's counts are a test's."""
-
-    address, port, asked_bytes, granted_bytes = "127.0.0.1", 2368, 10, 10
-
-    def __init__(self, batches: list[Batch]) -> None:
-        self.batches = batches
-
-    def receive(self) -> Batch:
-        none = np.zeros(0, np.int64)
-        empty = Batch(np.zeros((0, 8), np.uint8), none, none, np.zeros((0, 28), np.uint8), none)
-        return self.batches.pop(0) if self.batches else empty
-
-    def close(self) -> None:
-        pass
-
-
-def batch(numbers: list[int], dropped: list[int], sender: int = 1) -> Batch:
-    n = len(numbers)
-    addresses = np.zeros((n, 28), np.uint8)
-    addresses[:, :2] = np.frombuffer(struct.pack("=H", socket.AF_INET), np.uint8)
-    addresses[:, 4:8] = (127, 0, 0, sender)
-    data = np.zeros((n, 8), np.uint8)
-    data[:, 0] = numbers
-    t_ns = np.array(numbers, np.int64) * 1000
-    return Batch(data, np.ones(n, np.int64), t_ns, addresses, np.array(dropped, np.int64))
-
-
-def fake(monkeypatch: pytest.MonkeyPatch, batches: list[Batch], **options: Any) -> UdpDriver:
-    made = FakeReceiver(batches)
-    monkeypatch.setattr("drivers.udp.live.UdpReceiver", lambda *_, **__: made)
-    monkeypatch.setattr("drivers.udp.live.LiveSource._gather_s", 0.0)
-    driver = driver_for("udp", "127.0.0.1:2368", timeout_s=0, **options)
-    driver.open()
-    return driver
-
-
-def story(driver: UdpDriver, turns: int) -> list[Any]:
-    """Numbers of datagrams, and losses as (cause, count, time)."""
-    told: list[Any] = []
-    for _ in range(turns):
-        item = driver.read()
-        if isinstance(item, Sample):
-            told += [int(bytes(p)[0]) for p in item.data["payload"]]
-        elif isinstance(item, Lost):
-            told.append((item.cause, item.count, item.t_ns))
-    return told
-
-
-def test_what_the_kernel_dropped_is_lost_before_the_next_datagram(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    batches = [batch([1, 2, 6, 7], [0, 0, 3, 3]), batch([9, 12], [4, 6]), batch([13], [6])]
-    driver = fake(monkeypatch, batches)
-    assert story(driver, 20) == [
-        1, 2, ("overflow", 3, 6000), 6, 7,
-        ("overflow", 1, 9000), 9, ("overflow", 2, 12000), 12, 13,
-    ]  # fmt: skip
-
-
-def test_drops_are_lost_also_before_datagrams_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    batches = [batch([1], [0]), batch([5], [3], sender=2), batch([6], [3])]
-    driver = fake(monkeypatch, batches, sender="127.0.0.1")
-    assert story(driver, 20) == [1, ("overflow", 3, 5000), 6]
-
-
-def test_stamps_never_step_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cards with several queues stamp datagrams in another order than they deliver them."""
-    driver = fake(monkeypatch, [batch([5, 4, 6], [0, 0, 0]), batch([3, 9], [0, 0])])
-    times: list[int] = []
-    for _ in range(8):
-        if isinstance(item := driver.read(), Sample):
-            times += item.t_ns.tolist()
-    assert times == [5000, 5000, 6000, 6000, 9000]
+def test_drops_are_lost_also_before_datagrams_of_others() -> None:
+    other = UDP.batch([5], [3])
+    other.addresses[:, 7] = 2
+    with opened(live(free_port(), sender="127.0.0.1")) as driver:
+        items = feed(driver, UDP.batch([1], [0]), other, UDP.batch([6], [3]))
+    assert story(items, "payload") == [1, ("overflow", 3, 5000), 6]
 
 
 def test_a_full_buffer_is_counted(sender: socket.socket) -> None:
@@ -267,14 +194,6 @@ class _Greeted(UdpReceiver):
         sender.send(b"hello")
 
 
-def test_a_port_in_use_is_named() -> None:
-    with (
-        UdpReceiver("127.0.0.1", 0, 1 << 16, 0.0) as taken,
-        pytest.raises(DeviceError, match=rf"lidar: udp:.*:{taken.port}: cannot be bound"),
-    ):
-        live(taken.port).open()
-
-
 @pytest.mark.parametrize("address", ["", "127.0.0.1", "host:port", "a:70000", "h:1/x", "u@h:7"])
 def test_a_source_of_another_form_is_named(address: str) -> None:
     with pytest.raises(SourceError, match="is not of the form udp:HOST:PORT"):
@@ -301,30 +220,13 @@ def test_a_sender_that_is_no_address_is_refused() -> None:
     assert error.value.key == "lidar.sender"
 
 
-def test_a_small_buffer_is_told_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("drivers.kit.udp_socket._enlarge", lambda *_: 1000)
-    driver = live(free_port())
-    for _ in range(2):
-        with opened(driver):
-            (warning,) = driver.warnings
-            state = driver.read()
-    assert isinstance(state, State)
-    assert state.values["socket_buffer_bytes"] == 1000
-    assert state.values["socket_buffer_bytes_asked"] == 4_000_000
-    assert capsys.readouterr().err == warning + "\n"
-    assert "net.core.rmem_max=4000000" in warning
-
-
 # Captures
 
 
 def test_a_capture_is_played_as_it_came(tmp_path: Path) -> None:
     sent = [(2368, bytes([k % 256]) * (k * 37 % 1400)) for k in range(300)]
     path = write_capture(tmp_path / "a.pcap", [*sent, (8308, b"position")])
-    with opened(driver_for("file", str(path), port=2368)) as driver:
-        items = read_all(driver)
+    items = played(path, port=2368)
     assert payloads(items) == [data for _, data in sent]
     first = items[0]
     assert isinstance(first, Sample) and first.count == 256
@@ -405,8 +307,7 @@ def test_what_a_capture_holds_only_in_part_is_lost_before_the_next_datagram(
         cut_pcap([(STAMP + n, frames[n][: sizes[n]], 82) for n in range(6)])
         + cut_pcap([(STAMP + 9, frames[0][:60], 82)])[24:]
     )
-    with opened(driver_for("file", str(path), "max")) as driver:
-        items = read_all(driver)
+    items = played(path, "max")
     assert payloads(items) == [bytes([n]) * 40 for n in (1, 2, 5)]
     assert losses(items) == [
         ("snaplen", 1, STAMP + 1), ("snaplen", 2, STAMP + 5), ("snaplen", 1, STAMP + 5),
@@ -417,8 +318,7 @@ def test_what_a_capture_holds_only_in_part_is_lost_before_the_next_datagram(
 def test_a_capture_of_which_every_datagram_is_cut_is_all_lost(tmp_path: Path) -> None:
     path = tmp_path / "a.pcap"
     path.write_bytes(cut_pcap([(STAMP, PLAIN[:60], len(PLAIN))] * 3))
-    with opened(driver_for("file", str(path), port=7502)) as driver:
-        items = read_all(driver)
+    items = played(path, port=7502)
     assert losses(items) == [("snaplen", 3, STAMP)] and len(items) == 1
     path.write_bytes(cut_pcap([(STAMP, PLAIN[:30], len(PLAIN))] * 3))
     with pytest.raises(SourceError, match=r"3 packets that the snap length cuts .* are not read"):
@@ -446,8 +346,7 @@ def test_datagrams_without_stamps_are_refused_or_marked(
     with pytest.raises(SourceError, match="have no stamps, so that their times are not known"):
         driver_for("file", str(path)).open()
     path.write_bytes(head + simple(PLAIN) + enhanced(PLAIN) + simple(PLAIN))
-    with opened(driver_for("file", str(path), "max")) as driver:
-        items = read_all(driver)
+    items = played(path, "max")
     sample, state = items
     assert isinstance(sample, Sample) and sample.t_ns.tolist() == [STAMP] * 3
     assert isinstance(state, State) and state.values == {"datagrams_without_stamp": 2}
@@ -461,8 +360,7 @@ def test_packets_that_cannot_be_read_are_reported(
     unknown = enhanced(bytes(60), number=1) * 2
     known = obsolete(PLAIN, drops=7)
     path.write_bytes(SECTION + interface() + interface(link=127) + unknown + known)
-    with opened(driver_for("file", str(path), "max")) as driver:
-        sample, state = read_all(driver)
+    sample, state = played(path, "max")
     assert payloads([sample]) == [PAYLOAD] and isinstance(state, State)
     assert state.values == {
         "not_read": {"packets of link type 127": 2},
@@ -487,8 +385,7 @@ def test_batches_of_a_capture_are_short_in_real_time(tmp_path: Path) -> None:
     path = tmp_path / "a.pcap"
     path.write_bytes(data)
     for pace, counts in (("realtime", [9, 9, 9, 9, 4]), ("max", [40])):
-        with opened(driver_for("file", str(path), pace)) as driver:
-            items = read_all(driver)
+        items = played(path, pace)
         assert [i.count for i in items if isinstance(i, Sample)] == counts
 
 

@@ -18,12 +18,10 @@ from drivers.udp.driver import UdpDriver
 from drivers.udp.emulator import UdpEmulator
 from drivers.udp.simulated import HEAD
 from recorder.common.errors import SourceError
-from recorder.config.options import check_options
-from recorder.config.settings import SensorEntry
 from tests.drivers.reading import receiving, steps_of
 from tests.drivers.udp.rig import driver_for, payloads, read_payloads, write_capture
 from tests.formats.pcap.test_datagrams import ethernet, ipv4, udp
-from tests.support.devices import opened
+from tests.support.devices import make_entry, opened
 
 S = 1_000_000_000
 
@@ -31,8 +29,7 @@ S = 1_000_000_000
 def emulator_for(
     scheme: str, address: str, faults: Sequence[Fault] = (), loop: bool = False, **options: Any
 ) -> UdpEmulator:
-    checked = check_options(UdpDriver.options, options)
-    entry = SensorEntry("lidar", "udp", scheme, address, checked, loop=loop)
+    entry = make_entry(UdpDriver, "lidar", "udp", scheme, address, loop=loop, **options)
     made = make_emulator(entry, faults, seed=3)
     assert isinstance(made, UdpEmulator)
     return made
@@ -47,17 +44,6 @@ def timed_capture(path: Path, steps_ms: Sequence[int]) -> Path:
             times = 1000 + ms // 1000, ms % 1000 * 1000
             file.write(struct.pack("<IIII", *times, len(frame), len(frame)) + frame)
     return path
-
-
-def test_a_capture_is_sent_with_its_timing(tmp_path: Path) -> None:
-    path = timed_capture(tmp_path / "a.pcap", [0, 3, 3, 250, 200, 1000])
-    emulator = emulator_for("file", str(path))
-    with receiving(emulator) as made:
-        got = steps_of(emulator, made, 3000)
-    assert got == [
-        (500, b"0"), (503, b"1"), (503, b"2"), (750, b"3"), (750, b"4"), (1500, b"5"),
-    ]  # fmt: skip
-    assert emulator.finished
 
 
 def test_a_loop_sends_again(tmp_path: Path) -> None:
@@ -84,21 +70,6 @@ def test_one_port_is_chosen_and_another_machine_can_be_sent_to(tmp_path: Path) -
     assert run_all[0] == S // 2
 
 
-def test_faults_of_packets_and_of_the_device(tmp_path: Path) -> None:
-    path = timed_capture(tmp_path / "a.pcap", list(range(0, 1000, 10)))
-    faults = [
-        Fault("loss", 0.1, count=5),
-        Fault("duplicate", 0.2, count=3),
-        Fault("stall", 0.5, 0.2),
-    ]
-    emulator = emulator_for("file", str(path), faults)
-    with receiving(emulator) as made:
-        got = [int(data) for _, data in steps_of(emulator, made, 3000)]
-    assert emulator.injected == {"loss": 5, "duplicate": 3, "stall": 20}
-    expected = [k for k in range(100) if not 10 <= k < 15 and not 50 <= k < 70]
-    assert sorted(set(got)) == expected and len(got) == len(expected) + 3
-
-
 def test_a_datagram_without_bytes_has_none_to_corrupt(tmp_path: Path) -> None:
     path = write_capture(tmp_path / "a.pcap", [(1, b""), (1, b"x")])
     emulator = emulator_for("file", str(path), [Fault("corrupt", rate=1.0)])
@@ -106,22 +77,6 @@ def test_a_datagram_without_bytes_has_none_to_corrupt(tmp_path: Path) -> None:
         (_, empty), (_, damaged) = steps_of(emulator, made, 3000)
     assert empty == b"" and len(damaged) == 1 and damaged != b"x"
     assert emulator.injected == {"corrupt": 1}
-
-
-@pytest.mark.parametrize(
-    ("scheme", "address", "options", "text"),
-    [
-        ("file", "gone.pcap", {}, "gone.pcap: No such file"),
-        ("file", __file__, {}, "is not a pcap or pcapng file"),
-        ("session", "x", {}, "is no source that can be emulated"),
-        ("sim", "", {"to": "nowhere"}, "to: 'nowhere' is not of the form HOST:PORT"),
-    ],
-)
-def test_what_cannot_be_sent_is_named(
-    scheme: str, address: str, options: dict[str, Any], text: str
-) -> None:
-    with pytest.raises(SourceError, match=text):
-        emulator_for(scheme, address, **options).start()
 
 
 def test_a_capture_without_datagrams_is_named(tmp_path: Path) -> None:

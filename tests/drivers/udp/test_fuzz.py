@@ -81,7 +81,7 @@ def run(folder: Path, count: int, seed: int) -> None:
 
 
 def test_mutated_captures(tmp_path: Path) -> None:
-    run(tmp_path, 1500, seed=1)
+    run(tmp_path, 300, seed=1)
 
 
 @pytest.mark.campaign(weight=40)

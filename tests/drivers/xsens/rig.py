@@ -8,20 +8,18 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from drivers.kit.driver import Item, SensorConfig, State
+from drivers.kit.driver import Item
 from drivers.kit.emulator_faults import Fault
 from drivers.xsens import connection
 from drivers.xsens.driver import XsensDriver
 from drivers.xsens.emulator import XsensEmulator
 from recorder.common.files import Closeable
-from recorder.config.options import check_options
 from recorder.config.settings import SensorEntry
-from tests.support.devices import read_until, samples, stepped
+from tests.support.devices import make_driver, make_entry, read_until, samples, stepped
 
 
 def entry(log: Path | None = None, **options: Any) -> SensorEntry:
-    checked = check_options(XsensDriver.options, options)
-    return SensorEntry("imu", "xsens", "file" if log else "sim", str(log or ""), checked)
+    return make_entry(XsensDriver, "imu", "xsens", "file" if log else "sim", log or "", **options)
 
 
 class MtiRig(Closeable):
@@ -48,8 +46,7 @@ class MtiRig(Closeable):
         self.source = self.emulator.start()
         scheme, _, self.address = self.source.source.partition(":")
         table = {"timeout_s": 60.0, **options, **self.source.options, **(driver or {})}
-        checked = check_options(XsensDriver.options, table)
-        self.driver = XsensDriver(SensorConfig("imu", scheme, self.address, checked))
+        self.driver = make_driver(XsensDriver, "imu", scheme, self.address, **table)
         self._running = contextlib.ExitStack()
         self._running.enter_context(
             mock.patch.multiple(connection, _ANSWER_S=answer_s, OPEN_S=14 * answer_s)
@@ -73,7 +70,3 @@ class MtiRig(Closeable):
     def read(self, count: int) -> list[Item]:
         """Items up to `count` samples or more."""
         return self.read_until(lambda items: sum(s.count for s in samples(items)) >= count)
-
-
-def states(items: Sequence[Item]) -> list[dict[str, Any]]:
-    return [item.values for item in items if isinstance(item, State)]

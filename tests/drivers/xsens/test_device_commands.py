@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
-import tty
 
 import pytest
 
@@ -14,6 +12,7 @@ from drivers.xsens.emulator_commands import MtiDevice, MtiState
 from drivers.xsens.model import accept_outputs
 from drivers.xsens.packets import encode_message
 from tests.drivers.xsens.rig import MtiRig
+from tests.support.devices import terminal
 
 
 def test_commands_and_refusals() -> None:
@@ -86,10 +85,8 @@ def test_the_second_answer_to_a_repeated_command_is_not_the_next_commands(
     late: tuple[Mid, int], product: bool
 ) -> None:
     """Xbus does not number answers; the device gives them in the commands' order."""
-    master, slave = pty.openpty()
-    tty.setraw(slave)
-    try:
-        mti = Mti(os.ttyname(slave), "imu")
+    with terminal() as (master, port):
+        mti = Mti(port, "imu")
         line = LateAnswers(master, late, None if product else Mid.REQ_PRODUCT_CODE)
         mti.send = line.send  # type: ignore[method-assign]
         mti.find([115_200])
@@ -104,8 +101,5 @@ def test_the_second_answer_to_a_repeated_command_is_not_the_next_commands(
         # To find the device, and once after what was late: repeated, or before the next command.
         assert line.sent.count(Mid.GOTO_CONFIG) == 2
         mti.close()
-    finally:
-        os.close(master)
-        os.close(slave)
     assert identity.product == ("MTi-300 (emulated)" if product else "")
     assert identity.firmware == "1.9.2"

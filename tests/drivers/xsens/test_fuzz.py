@@ -1,4 +1,4 @@
-"""Mutated bytes at the parser and at the driver's port."""
+"""Mutated bytes at the driver's port; the parser is in `tests.fuzz`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ from collections.abc import Iterator
 import pytest
 
 from drivers.kit.driver import Item, Sample
-from drivers.kit.serial_time import MinDelayClock
 from drivers.world.imu import SimulatedImu
 from drivers.xsens.commands import make_outputs
 from drivers.xsens.model import ImuPackets
-from drivers.xsens.packets import MAX_MESSAGE, XbusParser
-from drivers.xsens.sample_clock import SampleClock
-from drivers.xsens.samples import Batch, Facts, MtiAssembler
+from drivers.xsens.packets import MAX_MESSAGE
 from tests.drivers.fuzzing import COUNT, GROWTH, mutated, resident
 from tests.drivers.xsens.rig import MtiRig
 from tests.support.devices import losses, samples
@@ -40,33 +37,6 @@ def damaged(count: int, seed: int) -> Iterator[bytes]:
                 yield bytes(data[:-1]) + bytes([-sum(data[1:-1]) & 0xFF])
             else:
                 yield mutated(rng, bytes(data), STARTS)
-
-
-def test_parser_and_assembler() -> None:
-    facts = Facts.from_outputs(OUTPUTS, {})
-    assert facts is not None
-    parser, rng = XbusParser(), random.Random(1)
-    assembler = MtiAssembler(facts, 10, SampleClock(1e6, strict=True), "imu", MinDelayClock())
-    pending, taken, last_ns, now_ns, before = b"", 0, -1, 0, 0
-    for k, message in enumerate(damaged(COUNT, seed=2)):
-        pending += message
-        now_ns += 1_000_000
-        if rng.random() < 0.5:
-            continue
-        for found in parser.feed(pending):
-            assembler.add(found, now_ns)
-        pending = b""
-        assembler.flush()
-        assert parser.buffered < MAX_MESSAGE and assembler.held < 10
-        for event in assembler.take():
-            if isinstance(event, Batch):
-                assert int(event.t_ns[0]) > last_ns
-                last_ns = int(event.t_ns[-1])
-                taken += len(event.t_ns)
-        if k < COUNT // 4:
-            before = resident()
-    assert taken > COUNT // 30  # those with a good checksum, that still are samples
-    assert resident() - before < GROWTH
 
 
 def test_the_drivers_port() -> None:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import pty
 import termios
-import tty
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
-from drivers.kit.driver import Item, SensorConfig
+from drivers.kit.driver import Item
 from drivers.kit.emulator_faults import Fault
 from drivers.world.imu import BOOT_NS
 from drivers.xsens.commands import Mid, make_outputs
@@ -24,10 +21,19 @@ from drivers.xsens.driver import XsensDriver
 from drivers.xsens.mtdata2 import Coordinates
 from drivers.xsens.packets import encode_message
 from recorder.common.errors import ConfigError, DeviceError, SourceError
-from recorder.config.options import check_options
-from tests.drivers.xsens.rig import MtiRig, states
+from tests.drivers.xsens.rig import MtiRig
 from tests.drivers.xsens.xsens_logs import log, sample
-from tests.support.devices import losses, open_again, samples
+from tests.support.devices import (
+    column,
+    device_times,
+    losses,
+    make_driver,
+    open_again,
+    samples,
+    states,
+    terminal,
+    times,
+)
 from tests.support.waiting import PATIENCE_S
 
 ERROR = encode_message(Mid.ERROR, b"\x28\x00")
@@ -39,15 +45,6 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drivers.xsens.live._FIRST_NS", 30_000_000)
 
 
-def joined(items: list[Item], name: str) -> npt.NDArray[Any]:
-    return np.concatenate([np.asarray(item.data[name]) for item in samples(items)])
-
-
-def times(items: list[Item], device: bool = False) -> npt.NDArray[np.int64]:
-    parts = [item.t_dev_ns if device else item.t_ns for item in samples(items)]
-    return np.concatenate([part for part in parts if part is not None])
-
-
 def counted(items: list[Item]) -> int:
     """Samples that are told to be lost; all must be counted."""
     counts = [lost.count for lost in losses(items)]
@@ -57,8 +54,7 @@ def counted(items: list[Item]) -> int:
 
 def simulated(first: int, count: int, **options: Any) -> list[Item]:
     """What the driver's own simulation gives, from sample `first` on."""
-    checked = check_options(XsensDriver.options, {"batch_ms": 0, **options})
-    driver = XsensDriver(SensorConfig("imu", "sim", "", checked))
+    driver = make_driver(XsensDriver, "imu", "sim", **{"batch_ms": 0, **options})
     driver.open()
     items = [driver.read() for _ in range(first + count)][first:]
     driver.close()
@@ -81,14 +77,14 @@ def test_a_device_gives_what_the_simulation_gives(rate: float, more: dict[str, A
         items = rig.read(40)
     assert spec.rate_hz == rate and not spec.finite and spec.device_clock
     assert not losses(items)
-    device_ns = times(items, device=True)
+    device_ns = device_times(items)
     first = round((int(device_ns[0]) - BOOT_NS) * rate / 1e9)
     expected = simulated(first, len(device_ns), rate=rate, **more)
-    np.testing.assert_array_equal(device_ns, times(expected, device=True))
+    np.testing.assert_array_equal(device_ns, device_times(expected))
     names = [channel.name for channel in spec.channels]
     assert names == ["acc", "avel", "rot", *(["quat", "mag"] if more else [])]
     for name in names:
-        np.testing.assert_array_equal(joined(items, name), joined(expected, name))
+        np.testing.assert_array_equal(column(items, name), column(expected, name))
     assert (np.diff(times(items)) > 0).all()
 
 
@@ -100,17 +96,15 @@ def test_a_log_comes_out_as_it_is(tmp_path: Path) -> None:
         (spec,) = rig.driver.open()
         items = rig.read(60)
         rig.read_until(lambda _: rig.emulator.finished)
-    played = XsensDriver(
-        SensorConfig("imu", "file", str(path), check_options(XsensDriver.options, {}))
-    )
+    played = make_driver(XsensDriver, "imu", "file", path)
     (other,) = played.open()
     expected = [item for _ in range(60) if (item := played.read())]
     played.close()
     assert spec.channels == other.channels
     assert spec.settings["coordinates"] == "NED" and not spec.settings["configured"]
     for name in ("acc", "avel", "rot"):
-        np.testing.assert_array_equal(joined(items, name), joined(expected, name))
-    np.testing.assert_array_equal(times(items, device=True), times(expected, device=True))
+        np.testing.assert_array_equal(column(items, name), column(expected, name))
+    np.testing.assert_array_equal(device_times(items), device_times(expected))
 
 
 # --- configuring ------------------------------------------------------------------------------
@@ -216,7 +210,7 @@ def test_counted_is_what_was_injected() -> None:
             lambda items: sum(s.count for s in samples(items)) + counted(items) > end
         )
         # What is counted lies between samples: up to a last one, what came after it does not.
-        last_ns = int(times(items, device=True)[-1]) - BOOT_NS
+        last_ns = int(device_times(items)[-1]) - BOOT_NS
         injected = rig.emulator.injected
     assert injected["stall"] == 48 and injected["loss"] == 7 and injected["duplicate"] == 3
     assert injected["corrupt"] > 5 and injected["reorder"] == 1
@@ -229,12 +223,12 @@ def test_counted_is_what_was_injected() -> None:
     assert by_cause["device"] >= device
     assert by_cause["device"] - device + by_cause["corrupt"] <= injected["corrupt"]
     received = sum(s.count for s in samples(items))
-    first_ns = int(times(items, device=True)[0]) - BOOT_NS
+    first_ns = int(device_times(items)[0]) - BOOT_NS
     assert received + counted(items) == round((last_ns - first_ns) * 400 / 1e9) + 1
     repeated = sum(s.get("messages_repeated_or_late", 0) for s in states(items))
     assert repeated == injected["duplicate"] + injected["reorder"]
     # Gaps stand where they were made: the device's times tell how many belong between two samples.
-    gaps = np.diff(times(items, device=True)) // 2_500_000 - 1
+    gaps = np.diff(device_times(items)) // 2_500_000 - 1
     assert gaps[gaps > 0].tolist() == [lost.count for lost in losses(items)]
 
 
@@ -294,7 +288,7 @@ def test_unplugged_and_plugged_in_again() -> None:
     assert rig.driver.sensor.name == spec.name
     assert times(after)[0] > times(before)[-1] + 190_000_000
     assert not losses(after)  # the kit tells the interval
-    assert times(after, device=True)[0] < BOOT_NS  # it was without power
+    assert device_times(after)[0] < BOOT_NS  # it was without power
 
 
 def test_a_device_that_starts_anew_is_configured_anew() -> None:
@@ -316,11 +310,9 @@ def test_silence_is_a_device_that_has_gone() -> None:
 
 
 def test_absent_ports(tmp_path: Path) -> None:
-    table = check_options(XsensDriver.options, {})
-
     def opened(path: Path) -> str:
         with pytest.raises(DeviceError) as caught:
-            XsensDriver(SensorConfig("imu", "serial", str(path), table)).open()
+            make_driver(XsensDriver, "imu", "serial", path).open()
         return str(caught.value)
 
     gone = tmp_path / "ttyUSB0"
@@ -338,10 +330,8 @@ def test_a_port_that_another_program_has() -> None:
 
 def test_a_port_with_something_else_behind_it() -> None:
     """Nobody answers, but bytes come: it says so within its time."""
-    master, slave = pty.openpty()
-    tty.setraw(slave)
-    try:
-        mti = Mti(os.ttyname(slave), "imu: serial:pty")
+    with terminal() as (master, port):
+        mti = Mti(port, "imu: serial:pty")
         os.write(master, bytes(range(256)) * 8 + sample(1, counter=1, ticks=5) + ERROR)
         with pytest.raises(DeviceError, match="no MTi answers at 9600, 4800 baud"):
             mti.find([9600, 4800])
@@ -349,8 +339,6 @@ def test_a_port_with_something_else_behind_it() -> None:
         with pytest.raises(DeviceError, match="imu: serial:pty: "):
             mti.receive(1.0)
         mti.close()
-    finally:
-        os.close(slave)
 
 
 def test_low_latency_mode_is_asked_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -395,28 +383,22 @@ def test_a_converter_that_is_pulled(number: int, monkeypatch: pytest.MonkeyPatch
 
 def test_each_message_of_a_chunk_began_when_its_bytes_did() -> None:
     """On a line of 115,200 baud a byte takes 1/11,520 s; what lies behind it came later."""
-    master, slave = os.openpty()
-    try:
-        now = [1_000_000_000]
-        mti = Mti(os.ttyname(slave), "imu", now_ns=lambda: now[0])
-        try:
-            for turn in range(2):
-                now[0] += turn * 50_000_000
-                messages = [encode_message(Mid.MTDATA2, bytes(size)) for size in (3, 201, 42)]
-                os.write(master, b"".join(messages))
-                received: list[Any] = []
-                while len(received) < 3:
-                    received += (more := mti.receive(PATIENCE_S))
-                    assert more, "no more came"
-                left = [sum(map(len, messages[k:])) for k in range(3)]
-                began = [now[0] - round(bytes_left * 1e9 / 11_520) for bytes_left in left]
-                assert [len(message.data) for message, _ in received] == [3, 201, 42]
-                assert [t_ns for _, t_ns in received] == began
-        finally:
-            mti.close()
-    finally:
-        os.close(master)
-        os.close(slave)
+    now = [1_000_000_000]
+    with terminal() as (master, port):
+        mti = Mti(port, "imu", now_ns=lambda: now[0])
+        for turn in range(2):
+            now[0] += turn * 50_000_000
+            messages = [encode_message(Mid.MTDATA2, bytes(size)) for size in (3, 201, 42)]
+            os.write(master, b"".join(messages))
+            received: list[Any] = []
+            while len(received) < 3:
+                received += (more := mti.receive(PATIENCE_S))
+                assert more, "no more came"
+            left = [sum(map(len, messages[k:])) for k in range(3)]
+            began = [now[0] - round(bytes_left * 1e9 / 11_520) for bytes_left in left]
+            assert [len(message.data) for message, _ in received] == [3, 201, 42]
+            assert [t_ns for _, t_ns in received] == began
+        mti.close()
 
 
 def test_an_error_of_the_device_is_a_state_and_no_loss() -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from drivers.kit.driver import Item, Sample
@@ -17,8 +15,8 @@ from drivers.xsens.commands import Output, Outputs, make_outputs
 from drivers.xsens.device_types import MODELS
 from drivers.xsens.model import ORIGIN, accept_outputs
 from recorder.perception.earth import earth_points, local_to_earth
-from tests.drivers.xsens.rig import MtiRig, states
-from tests.support.devices import losses, samples
+from tests.drivers.xsens.rig import MtiRig
+from tests.support.devices import column, losses, samples, states
 
 ALL = {0x1010, 0x1020, 0x1060, 0x2030, 0x4020, 0x5022, 0x5042, 0x7010, 0x8020, 0xD012, 0xE020}
 
@@ -35,10 +33,6 @@ def rows_of(items: Sequence[Item]) -> list[Sample]:
 
 def read_rows(rig: MtiRig, count: int) -> list[Item]:
     return rig.read_until(lambda items: len(rows_of(items)) >= count)
-
-
-def joined(rows: Sequence[Sample], name: str) -> npt.NDArray[Any]:
-    return np.concatenate([np.asarray(row.data[name]) for row in rows])
 
 
 def asked_of(rig: MtiRig, lacks: Sequence[int] = ()) -> list[Outputs]:
@@ -77,9 +71,9 @@ def test_positions_are_asked_for_and_recorded(model: str, pvt_hz: int) -> None:
     motion = World("drive", 0).trajectory.motion((device_ns - BOOT_NS) / 1e9)
     place = motion.position_m + motion.rotation @ mounts.IMU.translation
     on_earth = place @ local_to_earth(ORIGIN)[:3, :3].T + local_to_earth(ORIGIN)[:3, 3]
-    np.testing.assert_allclose(earth_points(joined(rows, "pos")), on_earth, atol=1e-3)
-    assert (joined(rows, "fix")[-1], joined(rows, "sats")[-1]) == (3, 12)
-    assert (joined(rows, "status") == 7).all() and (joined(rows, "source") == 2).all()
+    np.testing.assert_allclose(earth_points(column(rows, "pos")), on_earth, atol=1e-3)
+    assert (column(rows, "fix")[-1], column(rows, "sats")[-1]) == (3, 12)
+    assert (column(rows, "status") == 7).all() and (column(rows, "source") == 2).all()
     # A position has the time of the sample in whose message it came.
     stamps: dict[int, int] = {}
     for item in samples(items):
@@ -106,7 +100,7 @@ def test_what_a_device_lacks_is_left_out(
         assert {o.data_id for o in rig.emulator._device.outputs} == left
     assert gnss.rate_hz == 10
     assert "imu: without " in capsys.readouterr().err
-    assert (joined(rows_of(items), "fix") == 3).any()  # of StatusWord, or of the receiver
+    assert (column(rows_of(items), "fix") == 3).any()  # of StatusWord, or of the receiver
     assert not losses(items)
 
 
@@ -157,9 +151,9 @@ def test_a_configuration_that_is_kept_is_recorded() -> None:
         items = read_rows(rig, 5)
     rows = rows_of(items)
     assert gnss.rate_hz == 50
-    assert np.isnan(joined(rows, "vel")).all() and np.isfinite(joined(rows, "pos")).all()
+    assert np.isnan(column(rows, "vel")).all() and np.isfinite(column(rows, "pos")).all()
     np.testing.assert_allclose(
-        joined(rows, "pos")[:, :2], np.tile(ORIGIN[:2], (5, 1))[: len(rows)], atol=1e-2
+        column(rows, "pos")[:, :2], np.tile(ORIGIN[:2], (5, 1))[: len(rows)], atol=1e-2
     )
 
 
@@ -184,4 +178,4 @@ def test_a_restart_of_the_device_does_not_disturb_positions() -> None:
     t_ns = np.concatenate([row.t_ns for row in rows])
     assert (np.diff(t_ns) > 0).all() and not losses(items)
     assert any("device_clock_step_ns" in state for state in states(items))
-    assert (joined(rows, "fix")[4:] == 3).all()
+    assert (column(rows, "fix")[4:] == 3).all()

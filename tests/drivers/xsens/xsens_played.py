@@ -6,19 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from drivers.kit.driver import EndOfSource, Item, Sample, SensorConfig
+from drivers.kit.driver import EndOfSource, Item, Sample
 from drivers.xsens.driver import XsensDriver
 from recorder.codecs.streams import StreamSpec
-from recorder.config.options import check_options
-from tests.support.devices import samples
+from tests.support.devices import make_driver
 
 
 def driver_of(source: Path | None, **options: Any) -> XsensDriver:
     scheme = "sim" if source is None else "file"
-    checked = check_options(XsensDriver.options, options)
-    return XsensDriver(SensorConfig("imu", scheme, str(source or ""), checked))
+    return make_driver(XsensDriver, "imu", scheme, source or "", **options)
 
 
 def play_all(driver: XsensDriver) -> tuple[list[StreamSpec], list[Item]]:
@@ -68,16 +65,3 @@ def check_sample(spec: StreamSpec, item: Sample) -> None:
     assert item.t_ns.dtype == item.t_dev_ns.dtype == np.int64
     assert item.t_ns.shape == item.t_dev_ns.shape
     assert (np.diff(item.t_ns) > 0).all() and (item.t_dev_ns >= 0).all()
-
-
-def joined(items: list[Item], name: str) -> npt.NDArray[Any]:
-    return np.concatenate([np.asarray(item.data[name]) for item in samples(items)])
-
-
-def times(items: list[Item]) -> npt.NDArray[np.int64]:
-    return np.concatenate([item.t_ns for item in samples(items)])
-
-
-def device_times(items: list[Item]) -> npt.NDArray[np.int64]:
-    parts = [item.t_dev_ns for item in samples(items)]
-    return np.concatenate([part for part in parts if part is not None])
