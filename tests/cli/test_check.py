@@ -42,7 +42,7 @@ Usage = namedtuple("Usage", "total used free")
 def few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure the disk with fewer bytes."""
     measured = partial(disk.measure, most_bytes=1)
-    monkeypatch.setattr(preflight, "measure", measured)
+    monkeypatch.setattr(disk, "measure", measured)
 
 
 def check(folder: Path, text: str, *options: str) -> tuple[int, Path]:

@@ -14,7 +14,7 @@ import pytest
 
 from recorder.archives.context import PackingContext
 from recorder.archives.finalize import ArchiveRequest, Finalized, finalize
-from recorder.archives.l5kit.packer import PACKER
+from recorder.archives.vrs.packer import PACKER
 from recorder.bus.wire import Kind
 from recorder.common.errors import FormatError, SessionError
 from recorder.formats.vrs import ImageContent, LayoutBlock, RecordType, VrsReader
