@@ -30,9 +30,10 @@ ROVERD ?=
 DEMO_S ?= 5
 # Else every process that a test starts compiles every module that it imports.
 unexport PYTHONDONTWRITEBYTECODE
-# Tests that run at a time: one more than there are cores, for half of the time a test waits.
-JOBS ?= 3
+# Tests that run at a time: two more than there are cores, for half of the time a test waits.
+JOBS ?= 4
 conformance mutants: JOBS = 2
+test-campaign: JOBS = 3
 # The tests of a file share what they only read.
 SPREAD = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # What makes and checks the product, not the product.
