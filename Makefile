@@ -162,8 +162,7 @@ browser: $(BSTAMP)
 	@$(BIN)/python -m tests.browser.chromium
 
 test-browser: browser
-	@# Each file has a daemon of its own: more than two at a time would be too slow for real time.
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m browser tests/browser
+	$(BIN)/python -m pytest -q -m browser tests/browser
 
 # What all campaigns may take together, the part of its least that each does, and the base of their
 # seeds: another one for every commit.

@@ -57,9 +57,10 @@ def test_the_picture_moves(dashboard: Dashboard) -> None:
     dashboard.open()
     dashboard.start("moving")
     canvas = dashboard.canvas("camera", "picture")
-    seq = dashboard.drawn("camera", "picture", after=5)
+    dashboard.drawn("camera", "picture", after=5)
     before = dashboard.picture(canvas)
-    dashboard.drawn("camera", "picture", after=seq + 5)
+    seq = dashboard.drawn("camera", "picture")  # of now: the picture was taken before
+    dashboard.drawn("camera", "picture", after=seq + 20)
     after = dashboard.picture(canvas)
     assert before.shape == after.shape
     changed = (np.abs(before.astype(int) - after).max(axis=2) > 30).mean()
