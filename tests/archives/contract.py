@@ -27,7 +27,7 @@ from recorder.common.errors import (
 from recorder.session.events import make_event
 from tests.acceptance.command import contents
 from tests.archives.ncore.packer_rig import lidar, still_imu
-from tests.session.build import START_NS, Builder, camera_spec, radar_spec
+from tests.session.build import START_NS, Builder, build_session, camera_spec, radar_spec
 from tests.sync_order import SyncOrder
 
 
@@ -61,9 +61,7 @@ def empty_imu(path: Path) -> Path:
 
 
 def backward(path: Path) -> Path:
-    builder = Builder(path, plain=True)
-    builder.add(camera_spec(), count=10)
-    path = builder.close()
+    path = build_session(path, camera_spec(), count=10, plain=True).path
     ts = np.fromfile(path / "camera/ts")
     ts[3], ts[6] = ts[2], ts[4] - 0.01
     ts.tofile(path / "camera/ts")
@@ -72,9 +70,7 @@ def backward(path: Path) -> Path:
 
 def without_folder(path: Path) -> Path:
     """The radar was declared, but not one sample of it came."""
-    builder = Builder(path)
-    builder.add(camera_spec(), 0.2)
-    path = builder.close()
+    path = build_session(path, camera_spec(), seconds=0.2).path
     header = path / "_recorder/session.json"
     values = json.loads(header.read_text())
     values["streams"]["radar"] = radar_spec().to_wire()
@@ -173,9 +169,7 @@ class ArchiveContract:
             prepare([ArchiveRequest(self.archive, {"no_such_option": 1})])
 
     def test_a_session_without_samples_is_an_error(self, tmp_path: Path) -> None:
-        builder = Builder(tmp_path / "s")
-        builder.add(radar_spec(), count=0)
-        path = builder.close()
+        path = build_session(tmp_path / "s", radar_spec(), count=0).path
         if not self.needs_samples:
             assert self.pack(path).notes
             return

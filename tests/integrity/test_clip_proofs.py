@@ -271,13 +271,6 @@ def test_a_channel_that_was_left_out_is_found(rig: Rig, tmp_path: Path) -> None:
     assert f"{clip / 'radar'}: lacks valid, which drive has" in found
 
 
-def test_the_key_of_somebody_else_proves_nothing(rig: Rig, tmp_path: Path) -> None:
-    clip = rig.cut(tmp_path, part(2.35, 4.42))
-    other = Trust([str(make_key(tmp_path / "other").with_suffix(".pub"))])
-    assert any("which is not trusted" in fault for fault in verify(clip, other).faults)
-    assert verify(clip, Trust()).sound
-
-
 def test_parts_have_a_proof_each(rig: Rig, tmp_path: Path) -> None:
     halves = []
     for name, interval in (("drive_p001", part(None, 3.05)), ("drive_p002", part(3.05, None))):

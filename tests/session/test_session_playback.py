@@ -29,6 +29,7 @@ from tests.codecs.blob_kit import write_blobs
 from tests.session.build import (
     START_NS,
     Builder,
+    build_session,
     camera_spec,
     full_session,
     imu_spec,
@@ -406,9 +407,7 @@ def test_sources_that_cannot_be_played(tmp_path: Path, address: str, message: st
     full_session(tmp_path / "rig", 0.1)
     broken = full_session(tmp_path / "broken", 0.1)
     (broken.path / "imu" / "meta.json").write_text("{")
-    empty = Builder(tmp_path / "empty")
-    empty.add(imu_spec(), count=0)
-    empty.close()
+    build_session(tmp_path / "empty", imu_spec(), count=0)
     driver = SessionSource(SensorConfig("car", "session", str(tmp_path / address), {}))
     with pytest.raises(SourceError, match=message) as error:
         driver.open()

@@ -23,6 +23,7 @@ from tests.session.build import (
     START_NS,
     Builder,
     Recorded,
+    build_session,
     full_session,
     imu_spec,
     lidar_spec,
@@ -196,9 +197,8 @@ def cut(path: Path, by: int) -> None:
 
 
 def open_session(tmp_path: Path, state: str = "recording") -> tuple[Builder, Recorded]:
-    builder = Builder(tmp_path / "rig")
-    made = builder.add(lidar_spec(), 1.0)
-    builder.close(state)
+    builder = build_session(tmp_path / "rig", lidar_spec(), seconds=1.0, state=state)
+    made = builder.streams["lidar"]
     return builder, made
 
 
@@ -219,9 +219,8 @@ def test_an_open_session_has_the_samples_that_all_channels_hold(
 
 
 def test_a_session_grows_between_refreshes(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "rig")
-    made = builder.add(imu_spec(), 1.0)
-    builder.close("recording")
+    builder = build_session(tmp_path / "rig", imu_spec(), seconds=1.0, state="recording")
+    made = builder.streams["imu"]
     folder = builder.path / "imu"
     whole = {p.name: p.read_bytes() for p in folder.iterdir() if p.name != "meta.json"}
     grown = [0, 1, 37, 38, 100]
@@ -256,9 +255,7 @@ def test_live_while_the_lock_is_held(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("state", ["clean", "recovered"])
 def test_a_closed_session_with_a_torn_file_is_an_error(tmp_path: Path, state: str) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), 1.0)
-    builder.close(state)
+    builder = build_session(tmp_path / "rig", imu_spec(), seconds=1.0, state=state)
     cut(builder.path / "imu" / "acc", 1)
     with Session(builder.path) as session, pytest.raises(FormatError, match="imu/acc"):
         len(session.streams["imu"])
@@ -288,9 +285,7 @@ def test_one_broken_stream_leaves_the_others(tmp_path: Path) -> None:
     ],
 )
 def test_damaged_meta_json(tmp_path: Path, meta: str, message: str) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), 0.1)
-    builder.close()
+    builder = build_session(tmp_path / "rig", imu_spec(), seconds=0.1)
     (builder.path / "imu" / "meta.json").write_text(meta)
     with Session(builder.path) as session:
         assert message in str(session.broken["imu"])
@@ -399,9 +394,8 @@ def test_find_sessions_skips_those_in_the_making(tmp_path: Path) -> None:
 
 def test_monotonic_times_beyond_a_restart_of_the_clock(tmp_path: Path) -> None:
     """t_mono before the session's start (a device's backlog) still maps exactly."""
-    builder = Builder(tmp_path / "rig")
-    made = builder.add(imu_spec(), 0.1, offset_ns=-50_000_000)
-    builder.close()
+    builder = build_session(tmp_path / "rig", imu_spec(), seconds=0.1, offset_ns=-50_000_000)
+    made = builder.streams["imu"]
     with Session(builder.path) as session:
         np.testing.assert_array_equal(session.streams["imu"].t_ns, made.t_ns)
         assert made.t_ns[0] < START_NS and START_MONO_NS > 0

@@ -28,22 +28,14 @@ from tests.archives.ncore.packer_rig import (
     lidar,
 )
 from tests.codecs.blob_kit import write_blobs
-from tests.session.build import (
-    HEIGHT,
-    START_NS,
-    WIDTH,
-    Builder,
-    camera_spec,
-)
+from tests.session.build import HEIGHT, START_NS, WIDTH, Builder, build_session, camera_spec
 
 pa: Any = pytest.importorskip("pyarrow", reason="needs pyarrow (the extra `archives`)")
 ipc: Any = pytest.importorskip("pyarrow.ipc")
 
 
 def test_only_pictures(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "s")
-    builder.add(camera_spec(), 0.1)
-    data = pack(builder.close())
+    data = pack(build_session(tmp_path / "s", camera_spec(), seconds=0.1).path)
     assert data.endings(0) == {"camera.jpeg"}
     for words in ("has no lidar", "has no radar", "has no calibration", "no poses known"):
         assert data.noted(words) == 1
@@ -51,12 +43,10 @@ def test_only_pictures(tmp_path: Path) -> None:
 
 
 def test_only_a_lidar_is_refused(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "s")
-    builder.add(lidar(), 0.2)
     with pytest.raises(
         ArchiveError, match="has no picture, but each sample needs one; it has only lidar"
     ):
-        pack(builder.close())
+        pack(build_session(tmp_path / "s", lidar(), seconds=0.2).path)
 
 
 def test_no_overlap_in_time(tmp_path: Path) -> None:
@@ -100,19 +90,16 @@ def test_a_hosts_name_and_the_date_name_a_sequence(tmp_path: Path) -> None:
 
 
 def test_a_plain_trace_is_named_as_it_is(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "my trace", plain=True)
-    builder.add(camera_spec(), 0.1)
-    builder.add(lidar(), 0.1)
-    data = pack(builder.close())
+    data = pack(
+        build_session(tmp_path / "my trace", camera_spec(), lidar(), seconds=0.1, plain=True).path
+    )
     assert data.sequences == ["my-trace"]
     assert data.result.files[0].name == "my trace"
     assert {row["frame"] for row in data.rows} == {0, 1, 2}
 
 
 def test_one_picture(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "s")
-    builder.add(camera_spec(), count=1)
-    data = pack(builder.close(), max_rate=5)
+    data = pack(build_session(tmp_path / "s", camera_spec(), count=1).path, max_rate=5)
     assert [row["frame"] for row in data.rows] == [0]
 
 
@@ -136,10 +123,7 @@ def test_pictures_in_a_folder(tmp_path: Path) -> None:
 
 def short(path: Path, host: str = "rig") -> Path:
     """A session of three pictures and a sweep."""
-    builder = Builder(path)
-    builder.add(camera_spec(), 0.1)
-    builder.add(lidar(), 0.1)
-    builder.close()
+    build_session(path, camera_spec(), lidar(), seconds=0.1)
     file = path / "_recorder/session.json"
     header = json.loads(file.read_bytes())
     file.write_text(json.dumps({**header, "hostname": host}))

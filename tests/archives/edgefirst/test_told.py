@@ -34,6 +34,7 @@ from tests.session.build import (
     START_NS,
     WIDTH,
     Builder,
+    build_session,
     camera_spec,
     radar_spec,
 )
@@ -203,9 +204,7 @@ def test_sensors_without_a_sample_and_frames_without_packets(tmp_path: Path) -> 
 
 def test_streams_that_cannot_be_read(tmp_path: Path) -> None:
     """Made by others, beside what was recorded."""
-    builder = Builder(tmp_path / "s")
-    builder.add(camera_spec(), count=2)
-    path = builder.close()
+    path = build_session(tmp_path / "s", camera_spec(), count=2).path
     (path / "_pose").mkdir()
     (path / "_pose/meta.json").write_text("{")
     data = pack(path)
@@ -230,9 +229,7 @@ def test_a_replaced_session_keeps_its_name_in_any_order(tmp_path: Path) -> None:
     """All began in the same second; a new one does not take the name of one that is replaced."""
     paths = {}
     for count, name in enumerate("abcd", start=1):
-        builder = Builder(tmp_path / name)
-        builder.add(camera_spec(), count=count)
-        paths[name] = builder.close()
+        paths[name] = build_session(tmp_path / name, camera_spec(), count=count).path
     pack_all([paths[name] for name in "abc"], tmp_path / "out")
     data = pack_all([paths[name] for name in "dca"], tmp_path / "out")
     bases = {"a": BASE, "b": f"{BASE}_2", "c": f"{BASE}_3", "d": f"{BASE}_4"}
@@ -261,9 +258,7 @@ def test_a_cameras_name_does_not_make_two_sequences_one(
 
 def test_two_copies_of_a_session_are_refused(tmp_path: Path) -> None:
     for folder in "ab":
-        builder = Builder(tmp_path / folder / "s")
-        builder.add(camera_spec(), count=1)
-        builder.close()
+        build_session(tmp_path / folder / "s", camera_spec(), count=1)
     with pytest.raises(ArchiveError, match=r"b/s: has the name and the start of .*a/s"):
         pack_all([tmp_path / "a/s", tmp_path / "b/s"], tmp_path / "out")
 
@@ -326,8 +321,6 @@ def test_a_file_system_that_cannot_be_synced_is_told(
 
     monkeypatch.setattr(ctypes, "CDLL", Library)
     monkeypatch.setattr(ctypes, "get_errno", lambda: 5)
-    builder = Builder(tmp_path / "s")
-    builder.add(camera_spec(), count=1)
     with pytest.raises(StorageError, match="cannot be synced: Input/output error"):
-        pack(builder.close(), container="folder")
+        pack(build_session(tmp_path / "s", camera_spec(), count=1).path, container="folder")
     assert not list((tmp_path / "s/_archives/edgefirst").iterdir())

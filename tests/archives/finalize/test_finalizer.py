@@ -31,7 +31,7 @@ from recorder.session.outputs import read_records
 from recorder.session.part import Moment, Part
 from recorder.session.validation import validate
 from tests.acceptance.command import contents
-from tests.session.build import Builder, camera_spec, imu_spec
+from tests.session.build import Builder, build_session, camera_spec, imu_spec
 
 
 @dataclass
@@ -75,9 +75,7 @@ def packer(monkeypatch: pytest.MonkeyPatch) -> FakePacker:
 
 @pytest.fixture
 def session(tmp_path: Path) -> Path:
-    builder = Builder(tmp_path / "drive")
-    builder.add(camera_spec(), 0.2)
-    return builder.close()
+    return build_session(tmp_path / "drive", camera_spec(), seconds=0.2).path
 
 
 def in_place(session: Path) -> dict[str, bytes]:
@@ -458,9 +456,7 @@ def test_options_are_checked_first(
 
 
 def test_verify_lets_odd_times_of_plain_traces_pass(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "plain", plain=True)
-    builder.add(imu_spec(), 0.1)
-    path = builder.close()
+    path = build_session(tmp_path / "plain", imu_spec(), seconds=0.1, plain=True).path
     ts = np.fromfile(path / "imu/ts")
     ts[1] = ts[0]
     ts.tofile(path / "imu/ts")

@@ -28,7 +28,7 @@ from tests.archives.ncore.packer_rig import (
     still_imu,
 )
 from tests.perception.test_earth_poses import ORIGIN, add_gnss, even, positions
-from tests.session.build import START_NS, Builder, camera_spec, radar_spec
+from tests.session.build import START_NS, Builder, build_session, camera_spec, radar_spec
 
 S = 1_000_000_000
 
@@ -280,16 +280,12 @@ def test_positions_place_another_trajectory_on_earth(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("spec", [camera_spec(), lidar(), radar_spec(), still_imu()])
 def test_one_sensor_only(tmp_path: Path, spec: Any) -> None:
-    builder = Builder(tmp_path / "s")
-    builder.add(spec, count=3)
-    packed = pack(builder.close())
+    packed = pack(build_session(tmp_path / "s", spec, count=3).path)
     assert packed.result.summary["frames"][spec.name] == 3
 
 
 def test_a_single_sample(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "s")
-    builder.add(camera_spec(), count=1)
-    packed = pack(builder.close(), poses="identity")
+    packed = pack(build_session(tmp_path / "s", camera_spec(), count=1).path, poses="identity")
     assert len(packed.times_us("cameras/camera")) == 1
     assert len(packed.pose_times_us()) == 2
 
@@ -309,9 +305,7 @@ def test_late_streams_and_early_ends(tmp_path: Path) -> None:
 
 
 def test_equal_and_backward_times(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "s", plain=True)
-    builder.add(camera_spec(), count=10)
-    path = builder.close()
+    path = build_session(tmp_path / "s", camera_spec(), count=10, plain=True).path
     ts = np.fromfile(path / "camera/ts")
     ts[3], ts[6] = ts[2], ts[4] - 0.01
     ts.tofile(path / "camera/ts")

@@ -30,6 +30,7 @@ from tests.session.build import (
     START_MONO_NS,
     START_NS,
     Builder,
+    build_session,
     camera_spec,
     full_session,
     imu_spec,
@@ -245,9 +246,7 @@ def test_a_session_vrs_without_index_is_only_read(recording: Recording, tmp_path
 
 
 def test_poses_and_labels_are_packed(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "s")
-    builder.add(camera_spec(), 0.2)
-    path = builder.close()
+    path = build_session(tmp_path / "s", camera_spec(), seconds=0.2).path
     t_ns = START_NS + np.arange(0, 4, dtype=np.int64) * 50_000_000
     add_poses(path, t_ns, np.stack([np.arange(4.0), np.zeros(4), np.ones(4)], 1), "_pose")
     for file, kind in (("_labels/camera", "boxes"), ("_cuboids/hand", "cuboids")):
@@ -348,9 +347,7 @@ def test_a_trace_without_streams_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_failure_names_archive_stream_and_sample(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "drive")
-    builder.add(radar_spec(), count=6)
-    path = builder.close()
+    path = build_session(tmp_path / "drive", radar_spec(), count=6).path
     raw = bytearray((path / "radar/valid").read_bytes())
     raw[len(raw) // 2] ^= 0xFF
     (path / "radar/valid").write_bytes(raw)
@@ -379,10 +376,7 @@ def test_memory_does_not_grow_with_the_session(tmp_path: Path) -> None:
 
 
 def test_a_stream_without_times_is_left_out_and_told_of_once(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "s", plain=True)
-    builder.add(imu_spec("a"), 0.2)
-    builder.add(imu_spec("b"), 0.2)
-    path = builder.close()
+    path = build_session(tmp_path / "s", imu_spec("a"), imu_spec("b"), seconds=0.2, plain=True).path
     meta = json.loads((path / "b/meta.json").read_text())
     del meta["ts"]
     (path / "b/meta.json").write_text(json.dumps(meta))
