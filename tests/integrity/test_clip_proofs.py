@@ -34,6 +34,7 @@ from tests.campaigns import Selector
 from tests.integrity.vehicle import Vehicle
 from tests.session.build import Builder, imu_spec, video_camera_spec
 from tests.session.simulated import simulated_session
+from tests.support.changes import flip
 
 PLACE = re.compile(r": samples \d+ to \d+ are not proven to be of drive.*, from 20\d\d-.* on")
 
@@ -94,12 +95,6 @@ def edit(clip: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     values = json.loads(path.read_text())
     change(values["origin"])
     path.write_text(json.dumps(values))
-
-
-def flip(path: Path, at: int, bit: int = 1) -> None:
-    data = bytearray(path.read_bytes())
-    data[at] ^= bit
-    path.write_bytes(data)
 
 
 @pytest.mark.parametrize(

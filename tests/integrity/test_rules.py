@@ -35,6 +35,7 @@ from tests.integrity.forging import append, rewrite, without
 from tests.integrity.test_clip_seams import cut, second, stated
 from tests.integrity.test_numbers import reopened
 from tests.integrity.vehicle import Vehicle, faults, journal, signatures
+from tests.support.changes import flip
 
 DOCUMENT = Path(__file__).parents[2] / "docs/security.md"
 _RULE = re.compile(r"^(\d+)\. \*\*([^*]+)\*\*:", re.MULTILINE)
@@ -72,12 +73,6 @@ def archives(vehicle: Vehicle, drive: Path) -> Path:
     list(finalize(drive, [ArchiveRequest("vrs")]))
     assert faults(vehicle, drive) == []
     return drive / "_archives"
-
-
-def change(path: Path, at: int = 0) -> None:
-    data = bytearray(path.read_bytes())
-    data[at] ^= 1
-    path.write_bytes(data)
 
 
 def describe(session: Path, **values: Any) -> None:
@@ -351,9 +346,9 @@ def test_rule_19_description(vehicle: Vehicle, clip: Path) -> None:
 
 
 def test_rule_20_content(vehicle: Vehicle, archives: Path) -> None:
-    change(archives / "vrs/drive.vrs", 100)
+    flip(archives / "vrs/drive.vrs", 100)
     assert found(vehicle, archives, "vrs/drive.vrs: is not as it was packed")
-    change(archives / "vrs/drive.vrs", 100)
+    flip(archives / "vrs/drive.vrs", 100)
     (archives / "vrs/more").touch()
     assert found(vehicle, archives, "vrs/more: was added")
 
@@ -420,7 +415,7 @@ def test_rule_25_closed(vehicle: Vehicle, drive: Path) -> None:
 
 
 def test_rule_26_packed(vehicle: Vehicle, drive: Path, tmp_path: Path) -> None:
-    change(drive / "imu/acc")
+    flip(drive / "imu/acc", 0)
     list(finalize(drive, [ArchiveRequest("vrs")]))
     list(collect([drive], [ArchiveRequest("edgefirst")], tmp_path / "summer"))
     for record in (drive / "_archives/vrs.json", tmp_path / "summer/edgefirst.summer.json"):

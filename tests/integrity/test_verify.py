@@ -34,6 +34,7 @@ from recorder.session.reader import Session
 from recorder.session.validation_report import Report
 from tests.integrity.forging import append
 from tests.integrity.vehicle import Vehicle, faults, journal, signatures
+from tests.support.changes import flip
 
 
 def test_a_session_is_signed_when_it_is_closed(vehicle: Vehicle) -> None:
@@ -227,9 +228,7 @@ def test_lawful_changes_stay_proven(vehicle: Vehicle) -> None:
 def test_a_fault_names_file_bytes_samples_and_time(vehicle: Vehicle) -> None:
     session = vehicle.record("drive")
     path = session / "imu/acc"
-    data = bytearray(path.read_bytes())
-    data[15] ^= 4
-    path.write_bytes(data)
+    flip(path, 15, 4)
     (fault,) = faults(vehicle, session)
     place = f"{path}: bytes 0 to 24 are not as they were recorded (samples 0 to 1)"
     assert fault == f"{place}, from 2024-06-01 10:01:00.700 UTC on"

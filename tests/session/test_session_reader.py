@@ -11,8 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from recorder.common.errors import FormatError, SessionError
 from recorder.session.discovery import find_sessions
@@ -128,24 +126,6 @@ def test_merged_iteration_of_an_interval(built: Builder) -> None:
                    (built.streams["imu"], built.streams["lidar"]))  # fmt: skip
     assert len(items) == expected > 0
     assert all(t0 <= item.t_ns < t1 for item in items)
-
-
-@given(st.integers(-10_000_000, 1_100_000_000))
-def test_at_is_the_nearest(built: Builder, offset: int) -> None:
-    with Session(built.path) as session:
-        stream = session.streams["imu"]
-        found = stream.at(START_NS + offset)
-        distance = np.abs(stream.t_ns - (START_NS + offset))
-        assert distance[found] == distance.min()
-
-
-@given(st.integers(-10_000_000, 1_100_000_000), st.integers(-10_000_000, 1_100_000_000))
-def test_between_is_half_open(built: Builder, first: int, last: int) -> None:
-    with Session(built.path) as session:
-        stream = session.streams["imu"]
-        t0, t1 = START_NS + first, START_NS + last
-        inside = np.flatnonzero((stream.t_ns >= t0) & (stream.t_ns < t1))
-        assert list(stream.between(t0, t1)) == inside.tolist()
 
 
 def test_lidar_range_goes_on_beyond_rng(built: Builder) -> None:
