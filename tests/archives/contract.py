@@ -28,6 +28,7 @@ from recorder.session.events import make_event
 from tests.acceptance.command import contents
 from tests.archives.ncore.packer_rig import lidar, still_imu
 from tests.session.build import START_NS, Builder, build_session, camera_spec, radar_spec
+from tests.support.changes import flip
 from tests.sync_order import SyncOrder
 
 
@@ -101,8 +102,10 @@ class ArchiveContract:
 
     archive: ClassVar[str]
     options: ClassVar[dict[str, Any]] = {}
-    room: ClassVar[int] = 20_000
+    room: ClassVar[tuple[int, ...]] = (20_000,)
     """Bytes that a full disk takes; fewer than the archive has."""
+    fault: ClassVar[str] = "drive.*radar"
+    """What is said of the damaged session."""
     steps: ClassVar[int] = 5
     """The progress is reported in more steps than these."""
     needs_samples: ClassVar[bool] = True
@@ -153,10 +156,13 @@ class ArchiveContract:
         self, session: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The first time, and when an older one is replaced."""
+        self.check_syncs(session, monkeypatch)
+
+    def check_syncs(self, session: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
         order = SyncOrder(session.parent, monkeypatch)
         notes, inodes = [], []
         for _ in range(2):
-            made = self.pack(session)
+            made = self.pack(session, **options)
             assert {*made.files} <= {*order.renamed}
             order.check()
             order.renamed.clear()
@@ -179,13 +185,16 @@ class ArchiveContract:
             self.pack(path)
         assert not list((path / "_archives" / self.archive).iterdir())
 
+    def damage(self, session: Path) -> None:
+        """Damage what the archive is packed of."""
+        valid = session / "radar/valid"
+        flip(valid, valid.stat().st_size // 2, 0xFF)
+
     def test_a_failure_names_the_stream_and_leaves_the_older_one(self, session: Path) -> None:
         files = self.pack(session).files
         before = {path: contents(path.parent) for path in files}
-        raw = bytearray((session / "radar/valid").read_bytes())
-        raw[len(raw) // 2] ^= 0xFF
-        (session / "radar/valid").write_bytes(raw)
-        with pytest.raises((FormatError, SessionError), match=r"drive.*radar"):
+        self.damage(session)
+        with pytest.raises((FormatError, SessionError), match=self.fault):
             self.pack(session)
         assert {path: contents(path.parent) for path in files} == before
 
@@ -194,11 +203,12 @@ class ArchiveContract:
     ) -> None:
         files = self.pack(session).files
         before = {path: contents(path.parent) for path in files}
-        fill_up(monkeypatch, self.room)
-        with pytest.raises(StorageError, match=rf"{self.archive}: .*No space left"):
-            self.pack(session)
-        monkeypatch.undo()
-        assert {path: contents(path.parent) for path in files} == before
+        for left in self.room:
+            fill_up(monkeypatch, left)
+            with pytest.raises(StorageError, match=rf"{self.archive}: .*No space left"):
+                self.pack(session)
+            monkeypatch.undo()
+            assert {path: contents(path.parent) for path in files} == before
         self.pack(session)
 
 

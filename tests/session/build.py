@@ -311,6 +311,11 @@ class Builder:
         (self.path / "_recorder" / "session.json").write_text(json.dumps(header))
 
 
+def gnss_spec(name: str = "gnss") -> StreamSpec:
+    channel = ChannelSpec("pos", "raw", "f8", (3,), "latitude, longitude, height", "deg, m")
+    return StreamSpec(name, (channel,), rate_hz=10.0)
+
+
 def build_session(
     path: Path, *specs: StreamSpec, state: str = "clean", plain: bool = False, **how: Any
 ) -> Builder:

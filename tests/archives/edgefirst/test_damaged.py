@@ -19,7 +19,6 @@ from recorder.archives.edgefirst.samples import Places, PoseWalk, nearest_all
 from recorder.archives.edgefirst.sensors import LidarFiles
 from recorder.archives.edgefirst.table import Annotation, Sample, Table
 from recorder.codecs.storage.mjpg import MjpgReader
-from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.common.errors import ArchiveError, FormatError
 from recorder.formats.exif import insert_exif
 from recorder.perception.calibration import Calibration
@@ -34,6 +33,7 @@ from tests.session.build import (
     Builder,
     build_session,
     camera_spec,
+    gnss_spec,
     imu_spec,
 )
 
@@ -338,8 +338,7 @@ def test_places_that_cannot_be_read_are_blamed_on_their_stream(
     monkeypatch.setattr(Places, "at", broken)
     builder = Builder(tmp_path / "s")
     builder.add(camera_spec(), 0.2)
-    channel = ChannelSpec("pos", "raw", "f8", (3,), "latitude, longitude, height", "deg, m")
-    builder.add(StreamSpec("gnss", (channel,), rate_hz=10.0), count=3)
+    builder.add(gnss_spec(), count=3)
     with pytest.raises(ArchiveError, match="edgefirst: gnss: ends inside a sample"):
         pack(builder.close())
 

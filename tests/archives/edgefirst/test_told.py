@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,6 @@ from recorder.archives.edgefirst import samples
 from recorder.archives.edgefirst.samples import Split
 from recorder.archives.edgefirst.sensors import radar_points
 from recorder.archives.edgefirst.session import SessionPacker
-from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.common.errors import ArchiveError, StorageError
 from recorder.perception.radar.radar import Detections, SpeedMethod
 from tests.archives.edgefirst.rig import (
@@ -36,6 +34,7 @@ from tests.session.build import (
     Builder,
     build_session,
     camera_spec,
+    gnss_spec,
     radar_spec,
 )
 
@@ -47,11 +46,7 @@ def test_exif_tells_time_place_lens_and_device(tmp_path: Path, images: str) -> N
     builder = Builder(tmp_path / "s")
     settings = {"make": "Acme", "model": "Eye 3", "serial": "42", "exposure_ms": 12.5}
     made = builder.add(replace(camera_spec(), settings=settings), count=2)
-    text = "latitude, longitude, height"
-    gnss = StreamSpec(
-        "gnss", (ChannelSpec("pos", "raw", "f8", (3,), text, "deg, m"),), rate_hz=10.0
-    )
-    fixes = builder.add(gnss, count=3)
+    fixes = builder.add(gnss_spec(), count=3)
     np.tile([-52.5, 13.26, -4.0], (len(fixes.t_ns), 1)).astype("<f8").tofile(
         builder.path / "gnss/pos"
     )
@@ -278,35 +273,6 @@ def test_sessions_are_closed_when_they_are_packed(
     monkeypatch.setattr(SessionPacker, "pack", packing)
     pack_all(paths, tmp_path / "out")
     assert opened[2] <= opened[1] <= opened[0]
-
-
-@pytest.mark.parametrize("container", ["zip", "folder"])
-def test_all_is_synced_before_it_is_in_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, container: str
-) -> None:
-    builder = Builder(tmp_path / "s")
-    builder.add(camera_spec(), count=1)
-    synced: list[str] = []
-    fsync = os.fsync
-
-    def syncing(fd: int) -> None:
-        synced.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
-        fsync(fd)
-
-    class Library:
-        def __init__(self, *_: object, **__: object) -> None:
-            pass
-
-        def syncfs(self, fd: int) -> int:
-            synced.append("all")
-            return 0
-
-    monkeypatch.setattr(os, "fsync", syncing)
-    monkeypatch.setattr(ctypes, "CDLL", Library)
-    pack(builder.close(), container=container)
-    part = tmp_path / "s/_archives/edgefirst/.s.part/s"
-    for path in (part / "s.arrow", part, part / "s.zip" if container == "zip" else "all"):
-        assert str(path) in synced
 
 
 def test_a_file_system_that_cannot_be_synced_is_told(
