@@ -27,7 +27,8 @@ from recorder.common.errors import (
 from recorder.session.events import make_event
 from tests.acceptance.command import contents
 from tests.archives.ncore.packer_rig import lidar, still_imu
-from tests.session.build import START_NS, Builder, camera_spec, radar_spec
+from tests.session.build import START_NS, Builder, build_session, camera_spec, radar_spec
+from tests.support.changes import flip
 from tests.sync_order import SyncOrder
 
 
@@ -61,9 +62,7 @@ def empty_imu(path: Path) -> Path:
 
 
 def backward(path: Path) -> Path:
-    builder = Builder(path, plain=True)
-    builder.add(camera_spec(), count=10)
-    path = builder.close()
+    path = build_session(path, camera_spec(), count=10, plain=True).path
     ts = np.fromfile(path / "camera/ts")
     ts[3], ts[6] = ts[2], ts[4] - 0.01
     ts.tofile(path / "camera/ts")
@@ -72,9 +71,7 @@ def backward(path: Path) -> Path:
 
 def without_folder(path: Path) -> Path:
     """The radar was declared, but not one sample of it came."""
-    builder = Builder(path)
-    builder.add(camera_spec(), 0.2)
-    path = builder.close()
+    path = build_session(path, camera_spec(), seconds=0.2).path
     header = path / "_recorder/session.json"
     values = json.loads(header.read_text())
     values["streams"]["radar"] = radar_spec().to_wire()
@@ -105,8 +102,10 @@ class ArchiveContract:
 
     archive: ClassVar[str]
     options: ClassVar[dict[str, Any]] = {}
-    room: ClassVar[int] = 20_000
+    room: ClassVar[tuple[int, ...]] = (20_000,)
     """Bytes that a full disk takes; fewer than the archive has."""
+    fault: ClassVar[str] = "drive.*radar"
+    """What is said of the damaged session."""
     steps: ClassVar[int] = 5
     """The progress is reported in more steps than these."""
     needs_samples: ClassVar[bool] = True
@@ -157,10 +156,13 @@ class ArchiveContract:
         self, session: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The first time, and when an older one is replaced."""
+        self.check_syncs(session, monkeypatch)
+
+    def check_syncs(self, session: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
         order = SyncOrder(session.parent, monkeypatch)
         notes, inodes = [], []
         for _ in range(2):
-            made = self.pack(session)
+            made = self.pack(session, **options)
             assert {*made.files} <= {*order.renamed}
             order.check()
             order.renamed.clear()
@@ -173,9 +175,7 @@ class ArchiveContract:
             prepare([ArchiveRequest(self.archive, {"no_such_option": 1})])
 
     def test_a_session_without_samples_is_an_error(self, tmp_path: Path) -> None:
-        builder = Builder(tmp_path / "s")
-        builder.add(radar_spec(), count=0)
-        path = builder.close()
+        path = build_session(tmp_path / "s", radar_spec(), count=0).path
         if not self.needs_samples:
             assert self.pack(path).notes
             return
@@ -185,13 +185,16 @@ class ArchiveContract:
             self.pack(path)
         assert not list((path / "_archives" / self.archive).iterdir())
 
+    def damage(self, session: Path) -> None:
+        """Damage what the archive is packed of."""
+        valid = session / "radar/valid"
+        flip(valid, valid.stat().st_size // 2, 0xFF)
+
     def test_a_failure_names_the_stream_and_leaves_the_older_one(self, session: Path) -> None:
         files = self.pack(session).files
         before = {path: contents(path.parent) for path in files}
-        raw = bytearray((session / "radar/valid").read_bytes())
-        raw[len(raw) // 2] ^= 0xFF
-        (session / "radar/valid").write_bytes(raw)
-        with pytest.raises((FormatError, SessionError), match=r"drive.*radar"):
+        self.damage(session)
+        with pytest.raises((FormatError, SessionError), match=self.fault):
             self.pack(session)
         assert {path: contents(path.parent) for path in files} == before
 
@@ -200,11 +203,12 @@ class ArchiveContract:
     ) -> None:
         files = self.pack(session).files
         before = {path: contents(path.parent) for path in files}
-        fill_up(monkeypatch, self.room)
-        with pytest.raises(StorageError, match=rf"{self.archive}: .*No space left"):
-            self.pack(session)
-        monkeypatch.undo()
-        assert {path: contents(path.parent) for path in files} == before
+        for left in self.room:
+            fill_up(monkeypatch, left)
+            with pytest.raises(StorageError, match=rf"{self.archive}: .*No space left"):
+                self.pack(session)
+            monkeypatch.undo()
+            assert {path: contents(path.parent) for path in files} == before
         self.pack(session)
 
 

@@ -20,12 +20,11 @@ import pytest
 from drivers.mmwave.driver import SIM_CHIRP
 from drivers.mmwave.model import SimulatedRadar
 from drivers.world import World
-from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.formats.png import cube_of_picture
 from recorder.perception.radar.radar import RadarGeometry, RadarProcessor
 from recorder.session.reader import Session, lidar_range_mm
 from tests.acceptance.command import recorder
-from tests.session.build import HEIGHT, WIDTH, Builder, camera_spec
+from tests.session.build import HEIGHT, WIDTH, Builder, camera_spec, gnss_spec
 
 client: Any = pytest.importorskip(
     "edgefirst_client", reason="needs edgefirst-client, which is not installed"
@@ -183,8 +182,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A session with polygons, masks, boxes in space and places."""
     builder = Builder(tmp_path_factory.mktemp("drawn") / "drawn")
     times = builder.add(camera_spec(), 0.2).t_ns.tolist()
-    about = ChannelSpec("pos", "raw", "f8", (3,), "latitude, longitude, height", "deg, m")
-    fixes = builder.add(StreamSpec("gnss", (about,), rate_hz=10.0), 0.3)
+    fixes = builder.add(gnss_spec(), 0.3)
     np.tile([52.5, 13.25, 34.0], (len(fixes.t_ns), 1)).astype("<f8").tofile(
         builder.path / "gnss/pos"
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import json
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -81,8 +83,16 @@ class Reference:
         return data
 
 
-def against_reference(scene: Callable[[Reference], Coroutine[Any, Any, None]]) -> None:
-    async def run() -> None:
+def against_reference(
+    scene: Callable[..., Coroutine[Any, Any, None]],
+) -> Callable[..., None]:
+    """Make a test of a scene, which gets the reference before its parameters."""
+
+    @functools.wraps(scene)
+    def test(**parameters: Any) -> None:
+        asyncio.run(run(**parameters))
+
+    async def run(**parameters: Any) -> None:
         context, listener = Context(), Listener()
         services = []
         for _, service in offered_services(["start", "stop", "mark"]).values():
@@ -118,56 +128,52 @@ def against_reference(scene: Callable[[Reference], Coroutine[Any, Any, None]]) -
                 assert connection.subprotocol == protocol.SUBPROTOCOLS[0]
                 reference = Reference(connection, server, context)
                 reference.listener = listener
-                await scene(reference)
+                await scene(reference, **parameters)
         finally:
             server.stop()
 
-    asyncio.run(run())
+    signature = inspect.signature(scene)
+    _, *asked = signature.parameters.values()
+    test.__signature__ = signature.replace(parameters=asked)  # type: ignore[attr-defined]
+    return test
 
 
 def _answer(request: ServiceRequest) -> bytes:
     return b'{"of":' + request.payload + b"}"
 
 
-def test_the_server_information() -> None:
-    async def scene(reference: Reference) -> None:
-        theirs = await reference.text("serverInfo")
-        capabilities = theirs["capabilities"]
-        ours = json.loads(
-            protocol.server_info(
-                "recorder", capabilities, "id", metadata={}, data_range_ns=RANGE_NS
-            )
-        )
-        assert set(capabilities) == {
-            "parameters", "parametersSubscribe", "services", "time", "playbackControl",
-        }  # fmt: skip
-        theirs.pop("metadata", None)
-        assert {key: value for key, value in ours.items() if key != "metadata"} == theirs
-
-    against_reference(scene)
+@against_reference
+async def test_the_server_information(reference: Reference) -> None:
+    theirs = await reference.text("serverInfo")
+    capabilities = theirs["capabilities"]
+    ours = json.loads(
+        protocol.server_info("recorder", capabilities, "id", metadata={}, data_range_ns=RANGE_NS)
+    )
+    assert set(capabilities) == {
+        "parameters", "parametersSubscribe", "services", "time", "playbackControl",
+    }  # fmt: skip
+    theirs.pop("metadata", None)
+    assert {key: value for key, value in ours.items() if key != "metadata"} == theirs
 
 
-def test_an_advertisement_and_a_message() -> None:
+@against_reference
+async def test_an_advertisement_and_a_message(reference: Reference) -> None:
     points = np.zeros(3, POINT)
     points["x"], points["ring"] = [1, 2, 3], [4, 5, 6]
     payload = b"".join(cloud(T_NS, "lidar", points))
-
-    async def scene(reference: Reference) -> None:
-        found = PointCloud.get_schema()
-        channel = Channel(
-            "/lidar/points", schema=found, message_encoding="protobuf", context=reference.context
-        )
-        (theirs,) = (await reference.text("advertise"))["channels"]
-        known = Advertised(theirs["id"], "/lidar/points", "protobuf", schema_of(PointCloud))
-        assert json.loads(protocol.advertise([known]))["channels"] == [theirs]
-        await reference.client.subscribe("/lidar/points", 77)
-        while not channel.has_sinks():
-            await asyncio.sleep(0.01)
-        sent = asyncio.create_task(_repeat(lambda: channel.log(payload, log_time=T_NS)))
-        assert await reference.binary() == protocol.message_data(77, T_NS, payload)
-        sent.cancel()
-
-    against_reference(scene)
+    found = PointCloud.get_schema()
+    channel = Channel(
+        "/lidar/points", schema=found, message_encoding="protobuf", context=reference.context
+    )
+    (theirs,) = (await reference.text("advertise"))["channels"]
+    known = Advertised(theirs["id"], "/lidar/points", "protobuf", schema_of(PointCloud))
+    assert json.loads(protocol.advertise([known]))["channels"] == [theirs]
+    await reference.client.subscribe("/lidar/points", 77)
+    while not channel.has_sinks():
+        await asyncio.sleep(0.01)
+    sent = asyncio.create_task(_repeat(lambda: channel.log(payload, log_time=T_NS)))
+    assert await reference.binary() == protocol.message_data(77, T_NS, payload)
+    sent.cancel()
 
 
 async def _repeat(send: Callable[[], object]) -> None:
@@ -177,64 +183,56 @@ async def _repeat(send: Callable[[], object]) -> None:
         await asyncio.sleep(0.02)
 
 
-def test_services_and_their_answers() -> None:
-    async def scene(reference: Reference) -> None:
-        theirs = (await reference.text("advertiseServices"))["services"]
-        services = [service for _, service in offered_services(["start", "stop", "mark"]).values()]
-        ours = json.loads(protocol.advertise_services(services))["services"]
+@against_reference
+async def test_services_and_their_answers(reference: Reference) -> None:
+    theirs = (await reference.text("advertiseServices"))["services"]
+    services = [service for _, service in offered_services(["start", "stop", "mark"]).values()]
+    ours = json.loads(protocol.advertise_services(services))["services"]
 
-        def by_name(entries: list[dict[str, Any]]) -> dict[str, Any]:
-            return {e["name"]: {k: v for k, v in e.items() if k != "id"} for e in entries}
+    def by_name(entries: list[dict[str, Any]]) -> dict[str, Any]:
+        return {e["name"]: {k: v for k, v in e.items() if k != "id"} for e in entries}
 
-        assert by_name(ours) == by_name(theirs)
-        number = theirs[0]["id"]
-        await reference.client.call(number, 5, b'{"text": "x"}')
-        answer = protocol.service_response(number, 5, b'{"of":{"text": "x"}}')
-        assert await reference.binary() == answer
-        await reference.client.call(99, 6, b"{}")
-        failure = await reference.text("serviceCallFailure")
-        assert failure == json.loads(protocol.service_failure(99, 6, failure["message"]))
-
-    against_reference(scene)
+    assert by_name(ours) == by_name(theirs)
+    number = theirs[0]["id"]
+    await reference.client.call(number, 5, b'{"text": "x"}')
+    answer = protocol.service_response(number, 5, b'{"of":{"text": "x"}}')
+    assert await reference.binary() == answer
+    await reference.client.call(99, 6, b"{}")
+    failure = await reference.text("serviceCallFailure")
+    assert failure == json.loads(protocol.service_failure(99, 6, failure["message"]))
 
 
-def test_parameters() -> None:
-    async def scene(reference: Reference) -> None:
-        await reference.client.send(op="getParameters", parameterNames=[], id="all")
-        theirs = await reference.text("parameterValues")
-        values = [
-            {"name": "fps", "value": 30},
-            {"name": "exposure_ms", "value": 2.0, "type": "float64"},
-        ]
-        assert json.loads(protocol.parameter_values(values, "all")) == theirs
-
-    against_reference(scene)
+@against_reference
+async def test_parameters(reference: Reference) -> None:
+    await reference.client.send(op="getParameters", parameterNames=[], id="all")
+    theirs = await reference.text("parameterValues")
+    values = [
+        {"name": "fps", "value": 30},
+        {"name": "exposure_ms", "value": 2.0, "type": "float64"},
+    ]
+    assert json.loads(protocol.parameter_values(values, "all")) == theirs
 
 
 @pytest.mark.parametrize("seek_ns", [None, T_NS + 5])
-def test_playback_requests_and_states(seek_ns: int | None) -> None:
-    async def scene(reference: Reference) -> None:
-        await reference.text("serverInfo")
-        await reference.client.control(play=True, speed=2.0, seek_ns=seek_ns, request="some-id")
-        state = protocol.playback_state(
-            PlaybackStatus.PAUSED, T_NS, 0.5, seeked=True, request="some-id"
-        )
-        assert await reference.binary() == state
-        (request,) = reference.listener.playback
-        assert request.playback_command == PlaybackCommand.Play
-        assert (request.playback_speed, request.seek_time) == (2.0, seek_ns)
-        assert request.request_id == "some-id"
-
-    against_reference(scene)
+@against_reference
+async def test_playback_requests_and_states(reference: Reference, seek_ns: int | None) -> None:
+    await reference.text("serverInfo")
+    await reference.client.control(play=True, speed=2.0, seek_ns=seek_ns, request="some-id")
+    state = protocol.playback_state(
+        PlaybackStatus.PAUSED, T_NS, 0.5, seeked=True, request="some-id"
+    )
+    assert await reference.binary() == state
+    (request,) = reference.listener.playback
+    assert request.playback_command == PlaybackCommand.Play
+    assert (request.playback_speed, request.seek_time) == (2.0, seek_ns)
+    assert request.request_id == "some-id"
 
 
-def test_time_and_statuses() -> None:
-    async def scene(reference: Reference) -> None:
-        await reference.text("serverInfo")
-        reference.server.broadcast_time(T_NS)
-        assert await reference.binary() == protocol.time(T_NS)
-        await reference.connection.send("garbage")
-        status = await reference.text("status")
-        assert status == json.loads(protocol.status(Level.ERROR, status["message"]))
-
-    against_reference(scene)
+@against_reference
+async def test_time_and_statuses(reference: Reference) -> None:
+    await reference.text("serverInfo")
+    reference.server.broadcast_time(T_NS)
+    assert await reference.binary() == protocol.time(T_NS)
+    await reference.connection.send("garbage")
+    status = await reference.text("status")
+    assert status == json.loads(protocol.status(Level.ERROR, status["message"]))

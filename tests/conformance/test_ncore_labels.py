@@ -19,7 +19,7 @@ from tests.archives.contract import backward, empty_imu
 from tests.archives.ncore import build
 from tests.archives.ncore.packer_rig import CALIBRATION, add_poses, lidar, rig, still_imu
 from tests.archives.ncore.test_packer import write_labels
-from tests.session.build import START_NS, Builder, camera_spec, radar_spec
+from tests.session.build import START_NS, Builder, build_session, camera_spec, radar_spec
 
 components: Any = pytest.importorskip(
     "ncore.impl.data.v4.components", reason="needs nvidia-ncore, which is not installed"
@@ -99,9 +99,7 @@ def test_intrinsics_project_as_opencv_does(labelled: Any) -> None:
 
 def one(spec: Any) -> Callable[[Path], Path]:
     def build_one(path: Path) -> Path:
-        builder = Builder(path)
-        builder.add(spec, count=3)
-        return builder.close()
+        return build_session(path, spec, count=3).path
 
     return build_one
 

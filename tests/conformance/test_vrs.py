@@ -31,7 +31,7 @@ from recorder.formats.vrs import (
 from recorder.formats.vrs.streams import recordable_name
 from tests.formats.vrs import golden, kit
 from tests.h264 import GROUP, SIZE, decoded
-from tests.session.build import Builder, video_camera_spec
+from tests.session.build import build_session, video_camera_spec
 
 pytestmark = pytest.mark.conformance
 pyvrs = pytest.importorskip("pyvrs", reason="needs PyPI `vrs`: run `make conformance`")
@@ -291,9 +291,7 @@ def test_compressed_video_is_what_ffmpeg_decodes(tmp_path: Path) -> None:
     """pyvrs gives the units and their place after the keyframe; FFmpeg decodes all of them."""
     import av
 
-    builder = Builder(tmp_path / "drive")
-    builder.add(video_camera_spec(), count=GROUP + 3)
-    session = builder.close()
+    session = build_session(tmp_path / "drive", video_camera_spec(), count=GROUP + 3).path
     (result,) = finalize(session, [ArchiveRequest("vrs")], out=tmp_path)
     reader = pyvrs.SyncVRSReader(str(result.files[0]))
     records = [record for record in reader if record.n_image_blocks]

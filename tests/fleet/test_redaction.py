@@ -19,7 +19,7 @@ from recorder.fleet.store.manifest import Manifest
 from recorder.formats.vrs import RecordType, VrsReader
 from tests.perception.redaction.programs import GOOD, program
 from tests.recording.writer.vrs_session import stream_of
-from tests.session.build import Builder, camera_spec
+from tests.session.build import build_session, camera_spec
 
 VRS, L5KIT = ArchiveRequest("vrs"), ArchiveRequest("l5kit")
 
@@ -27,9 +27,7 @@ VRS, L5KIT = ArchiveRequest("vrs"), ArchiveRequest("l5kit")
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     for name in ("a", "b"):
-        builder = Builder(tmp_path / "root" / name)
-        builder.add(camera_spec(), count=3)
-        builder.close()
+        build_session(tmp_path / "root" / name, camera_spec(), count=3)
     return tmp_path / "root"
 
 

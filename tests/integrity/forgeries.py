@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recorder.common.files import PosixDisk
 from recorder.integrity.archives import digest_files
 from recorder.integrity.vehicle_key import Signed, VehicleKey
 from recorder.session.journal.digests import digest
-from recorder.session.journal.journal import JournalWriter, read_journal
+from recorder.session.journal.journal import read_journal
 from recorder.session.outputs import encode_record
-from tests.integrity.forging import rewrite
+from tests.integrity.forging import append, rewrite
+from tests.integrity.mutations import OF_BYTES
 from tests.integrity.vehicle import journal, signatures
 
 FREE = {"lock", "checksums.csv"}  # not committed, and listed as such
@@ -53,18 +53,7 @@ class ImpossibleError(Exception):
 
 
 def _other_bytes(rng: random.Random, data: bytes) -> bytes:
-    if not data:
-        raise ImpossibleError
-    at = rng.randrange(len(data))
-    size = min(rng.choice((1, 4, 8, 64)), len(data) - at)
-    after = (
-        data[:at] + bytes(size) + data[at + size :],
-        data[:at] + rng.randbytes(size) + data[at + size :],
-        data[: -min(size, len(data))],
-        data + data[-size:],
-        data[at:] + data[:at],
-    )[rng.randrange(5)]
-    if after == data:
+    if not data or (after := rng.choice(OF_BYTES)(rng, data)) == data:
         raise ImpossibleError
     return after
 
@@ -449,8 +438,6 @@ def _sign(rng: random.Random, path: Path, loot: Loot) -> str:
         "garbage": Signed("{}", "00" * 64, genuine.public_key),
     }.get(how)
     if signed is not None:
-        writer = JournalWriter(PosixDisk().reopen(journal(path), state.length), state)
         for _again in range(rng.choice((1, 1, 2))):
-            writer.append("sign", **signed.to_record())
-        writer.close()
+            append(path, "sign", **signed.to_record())
     return f"signed: {how}"

@@ -6,8 +6,10 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from recorder.common.files import PosixDisk
 from recorder.session.journal.digests import RunningDigest, digest
 from recorder.session.journal.frames import FIRST, Frame, decode_frames, encode_frame
+from recorder.session.journal.journal import JournalWriter, read_journal
 from recorder.session.journal.state import JournalState
 
 Change = Callable[[str, Any], Any]
@@ -50,6 +52,15 @@ def rewrite(
         out += encoded
         state.take(Frame(start, len(out), frame.kind, content, previous, link))
     path.write_bytes(out)
+
+
+def append(session: Path, kind: str, **content: Any) -> None:
+    """Append a record to a session's journal."""
+    path = session / "_recorder/commits"
+    state = read_journal(path)
+    writer = JournalWriter(PosixDisk().reopen(path, state.length), state)
+    writer.append(kind, **content)
+    writer.close()
 
 
 def _digested(content: Any, data: Mapping[str, bytes], state: JournalState) -> Any:

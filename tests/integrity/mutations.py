@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from recorder.session.journal.frames import decode_frames
@@ -81,50 +81,33 @@ def mutated(
     """
     while True:
         kind = rng.choice(("bytes",) * 6 + ("record", "file gone", "file added", "files swapped"))
-        path = rng.choice(files)
-        before = path.read_bytes()
-        if kind == "record" and journal is not None:
-            path, before = journal, journal.read_bytes()
-            after = _of_records(rng, before)
-        elif kind == "bytes" and before:
-            after = (change := rng.choice(OF_BYTES))(rng, before)
-            kind = change.__name__
-        elif kind == "file gone":
-            path.unlink()
-            try:
-                yield f"{kind}: {path}", {path}
-            finally:
-                path.write_bytes(before)
-            return
-        elif kind == "file added":
-            folder = rng.choice([f.parent for f in files])
-            added = folder / f"{rng.choice(('x', 'seq_i', 'meta', 'commits'))}{rng.randrange(99)}"
-            added.write_bytes(rng.randbytes(rng.randrange(9)))
-            try:
-                yield f"{kind}: {added}", {added}
-            finally:
-                added.unlink()
-            return
-        elif kind == "files swapped":
-            other = rng.choice(files)
-            theirs = other.read_bytes()
-            if theirs == before:
+        path, other = rng.choice(files), rng.choice(files)
+        after: dict[Path, bytes | None]
+        match kind:
+            case "record" if journal is not None:
+                after = {journal: _of_records(rng, journal.read_bytes())}
+            case "bytes" if data := path.read_bytes():
+                kind = (change := rng.choice(OF_BYTES)).__name__
+                after = {path: change(rng, data)}
+            case "file gone":
+                after = {path: None}
+            case "file added":
+                name = f"{rng.choice(('x', 'seq_i', 'meta', 'commits'))}{rng.randrange(99)}"
+                after = {path.with_name(name): rng.randbytes(rng.randrange(9))}
+            case "files swapped":
+                after = {path: other.read_bytes(), other: path.read_bytes()}
+            case _:
                 continue
-            path.write_bytes(theirs)
-            other.write_bytes(before)
-            try:
-                yield f"{kind}: {path}, {other}", {path, other}
-            finally:
-                path.write_bytes(before)
-                other.write_bytes(theirs)
-            return
-        else:
-            continue
-        if after == before:
-            continue
-        path.write_bytes(after)
-        try:
-            yield f"{kind}: {path}", {path}
-        finally:
-            path.write_bytes(before)
-        return
+        before = {path: path.read_bytes() if path.exists() else None for path in after}
+        if after != before:
+            break
+    _write(after)
+    try:
+        yield f"{kind}: {', '.join(map(str, after))}", set(after)
+    finally:
+        _write(before)
+
+
+def _write(contents: Mapping[Path, bytes | None]) -> None:
+    for path, data in contents.items():
+        path.unlink() if data is None else path.write_bytes(data)

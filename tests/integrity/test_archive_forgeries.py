@@ -64,19 +64,6 @@ def test_the_vehicle_signs_no_archive_of_what_is_not_proven(
     assert f"{session}: its archives will not be signed: {session}/" in capfd.readouterr().err
 
 
-def test_an_archive_of_another_session_is_found(vehicle: Vehicle) -> None:
-    """It is proven by itself, but it is not of the session in whose folder it lies."""
-    one, other = vehicle.record("a"), vehicle.record("b", 2)
-    shutil.move(pack(other), one / "_archives")
-    assert faults(vehicle, other) == []
-    text = "does not identify the archive's sources: is of b, in the session a"
-    record = one / "_archives/vrs.json"
-    for path in (one, record, vehicle.root):
-        assert faults(vehicle, path) == [f"{record}: {text}"]
-    shutil.move(one / "_archives", vehicle.root.parent / "handed")
-    assert faults(vehicle, vehicle.root.parent / "handed") == []
-
-
 def test_what_is_added_to_an_archive_that_was_changed_is_not_signed(
     vehicle: Vehicle, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

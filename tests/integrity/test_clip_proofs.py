@@ -34,6 +34,7 @@ from tests.campaigns import Selector
 from tests.integrity.vehicle import Vehicle
 from tests.session.build import Builder, imu_spec, video_camera_spec
 from tests.session.simulated import simulated_session
+from tests.support.changes import flip
 
 PLACE = re.compile(r": samples \d+ to \d+ are not proven to be of drive.*, from 20\d\d-.* on")
 
@@ -94,12 +95,6 @@ def edit(clip: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     values = json.loads(path.read_text())
     change(values["origin"])
     path.write_text(json.dumps(values))
-
-
-def flip(path: Path, at: int, bit: int = 1) -> None:
-    data = bytearray(path.read_bytes())
-    data[at] ^= bit
-    path.write_bytes(data)
 
 
 @pytest.mark.parametrize(
@@ -269,13 +264,6 @@ def test_a_channel_that_was_left_out_is_found(rig: Rig, tmp_path: Path) -> None:
     meta.write_text(json.dumps(values))
     found = check(clip, rig.trust).faults
     assert f"{clip / 'radar'}: lacks valid, which drive has" in found
-
-
-def test_the_key_of_somebody_else_proves_nothing(rig: Rig, tmp_path: Path) -> None:
-    clip = rig.cut(tmp_path, part(2.35, 4.42))
-    other = Trust([str(make_key(tmp_path / "other").with_suffix(".pub"))])
-    assert any("which is not trusted" in fault for fault in verify(clip, other).faults)
-    assert verify(clip, Trust()).sound
 
 
 def test_parts_have_a_proof_each(rig: Rig, tmp_path: Path) -> None:

@@ -26,14 +26,16 @@ from recorder.recording.clip.writing import write_clip
 from recorder.recording.postprocessing.retention import delete
 from recorder.recording.writer.recovery import recover
 from recorder.session.journal.frames import decode_frames
-from recorder.session.journal.journal import JournalWriter, digest_first_record, read_journal
+from recorder.session.journal.journal import digest_first_record, read_journal
 from recorder.session.outputs import encode_record
 from recorder.session.part import Part
+from tests.acceptance.command import contents
 from tests.campaigns import Selector
-from tests.integrity.forging import rewrite, without
+from tests.integrity.forging import append, rewrite, without
 from tests.integrity.test_clip_seams import cut, second, stated
 from tests.integrity.test_numbers import reopened
 from tests.integrity.vehicle import Vehicle, faults, journal, signatures
+from tests.support.changes import flip
 
 DOCUMENT = Path(__file__).parents[2] / "docs/security.md"
 _RULE = re.compile(r"^(\d+)\. \*\*([^*]+)\*\*:", re.MULTILINE)
@@ -71,12 +73,6 @@ def archives(vehicle: Vehicle, drive: Path) -> Path:
     list(finalize(drive, [ArchiveRequest("vrs")]))
     assert faults(vehicle, drive) == []
     return drive / "_archives"
-
-
-def change(path: Path, at: int = 0) -> None:
-    data = bytearray(path.read_bytes())
-    data[at] ^= 1
-    path.write_bytes(data)
 
 
 def describe(session: Path, **values: Any) -> None:
@@ -162,20 +158,15 @@ def test_rule_06_signature(vehicle: Vehicle, drive: Path, tmp_path: Path) -> Non
         (VehicleKey(Path(str(vehicle.key))).sign(genuine.values | {"kind": "archive"}), ""),
     ):
         rewrite(drive)
-        state = read_journal(journal(drive))
-        writer = JournalWriter(PosixDisk().reopen(journal(drive), state.length), state)
-        writer.append("sign", **signed.to_record())
-        writer.close()
+        append(drive, "sign", **signed.to_record())
         (said,) = (text for text in faults(vehicle, drive) if "the signature at byte" in text)
         assert fault in said
 
 
 def test_rule_07_last(vehicle: Vehicle, drive: Path) -> None:
-    state = read_journal(journal(drive))
-    writer = JournalWriter(PosixDisk().reopen(journal(drive), state.length), state)
-    text = f"the record `resume` at byte {state.length}, and what follows, is not signed"
-    writer.append("resume")
-    writer.close()
+    at = journal(drive).stat().st_size
+    text = f"the record `resume` at byte {at}, and what follows, is not signed"
+    append(drive, "resume")
     assert faults(vehicle, drive) == [f"{journal(drive)}: {text}"]
 
 
@@ -199,6 +190,8 @@ def test_rule_09_numbers(vehicle: Vehicle) -> None:
     shutil.rmtree(vehicle.root / "copies")
     shutil.rmtree(sessions[1])
     assert found(vehicle, vehicle.root, "signature 2 of the session b is missing")
+    shutil.rmtree(sessions[0])
+    assert found(vehicle, vehicle.root, "signature 1 is missing")
 
 
 def test_rule_10_row(vehicle: Vehicle) -> None:
@@ -224,7 +217,12 @@ def test_rule_11_deleted(vehicle: Vehicle) -> None:
     assert delete(vehicle.root / "a")
     assert found(vehicle, vehicle.root, "signature 1 of the session a is missing")
     vehicle.record("d", 4)
-    assert faults(vehicle) == []
+    proof = verify(vehicle.root, Trust([vehicle.public]))
+    assert proof.sound
+    assert "; 1 of them are of sessions that the recorder deleted" in proof.proven[0]
+    (last,) = (line for line in proof.unproven if "is the last one" in line)
+    assert last.startswith("nothing here proves that signature 4")
+    assert "`recorder keys show`" in last
     shutil.rmtree(vehicle.root / "b")
     vehicle.record("b", 5)
     assert found(vehicle, vehicle.root, "signature 2 of the session b is missing")
@@ -348,9 +346,9 @@ def test_rule_19_description(vehicle: Vehicle, clip: Path) -> None:
 
 
 def test_rule_20_content(vehicle: Vehicle, archives: Path) -> None:
-    change(archives / "vrs/drive.vrs", 100)
+    flip(archives / "vrs/drive.vrs", 100)
     assert found(vehicle, archives, "vrs/drive.vrs: is not as it was packed")
-    change(archives / "vrs/drive.vrs", 100)
+    flip(archives / "vrs/drive.vrs", 100)
     (archives / "vrs/more").touch()
     assert found(vehicle, archives, "vrs/more: was added")
 
@@ -387,8 +385,10 @@ def test_rule_22_made_from(vehicle: Vehicle, archives: Path, tmp_path: Path) -> 
 
 def test_rule_23_place(vehicle: Vehicle, archives: Path) -> None:
     other = vehicle.record("other", 2)
-    shutil.copytree(archives, other / "_archives")
-    assert found(vehicle, other, "is of drive, in the session other")
+    record = shutil.copytree(archives, other / "_archives") / "vrs.json"
+    text = f"{record}: does not identify the archive's sources: is of drive, in the session other"
+    for path in (other, record, vehicle.root):
+        assert faults(vehicle, path) == [text]
 
 
 # Of the vehicle, which signs
@@ -406,21 +406,28 @@ def test_rule_24_begun(vehicle: Vehicle, tmp_path: Path) -> None:
 
 def test_rule_25_closed(vehicle: Vehicle, drive: Path) -> None:
     reopened(drive)
-    with pytest.raises(SessionError, match="was closed and has signature 1, but is open now"):
-        recover(drive, PosixDisk(), SystemClock())
+    before = contents(drive)
+    for dry_run in (True, False):
+        with pytest.raises(SessionError, match="was closed and has signature 1, but is open now"):
+            recover(drive, PosixDisk(), SystemClock(), dry_run=dry_run)
+    assert before == contents(drive)
+    assert found(vehicle, vehicle.root, "drive: was not closed")
 
 
 def test_rule_26_packed(vehicle: Vehicle, drive: Path, tmp_path: Path) -> None:
-    change(drive / "imu/acc")
+    flip(drive / "imu/acc", 0)
     list(finalize(drive, [ArchiveRequest("vrs")]))
     list(collect([drive], [ArchiveRequest("edgefirst")], tmp_path / "summer"))
     for record in (drive / "_archives/vrs.json", tmp_path / "summer/edgefirst.summer.json"):
         assert json.loads(record.read_text())["custody"]["signature"] == ""
 
 
-def test_rule_27_counted(vehicle: Vehicle, drive: Path) -> None:
-    assert delete(Path(shutil.copytree(drive, vehicle.root / "backup")))
-    vehicle.record("later", 2)
+def test_rule_27_counted(vehicle: Vehicle, drive: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A copy does not, be it under another name or in another folder."""
+    for copy in ("backup", "other/drive"):
+        assert delete(Path(shutil.copytree(drive, vehicle.root / copy)))
+        assert "its deletion is not counted: it is a copy of" in capfd.readouterr().err
+    assert signatures(vehicle.record("later", 2))[0].values["deleted"] == []
     shutil.rmtree(drive)
     assert found(vehicle, vehicle.root, "signature 1 of the session drive is missing")
 

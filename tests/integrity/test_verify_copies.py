@@ -20,6 +20,7 @@ from recorder.recording.clip.writing import write_clip
 from recorder.session.part import Moment, Part
 from recorder.session.reader import Session
 from tests.integrity.vehicle import Vehicle, faults
+from tests.support.changes import flip
 
 
 def test_a_clip_and_its_source_are_proven(vehicle: Vehicle, tmp_path: Path) -> None:
@@ -34,9 +35,7 @@ def test_a_clip_and_its_source_are_proven(vehicle: Vehicle, tmp_path: Path) -> N
     assert verify(apart, trust, [vehicle.root]).sound
     alone = verify(apart, Trust())
     assert alone.sound and any("drive, which is not here" in line for line in alone.unproven)
-    data = bytearray((session / "imu/rot").read_bytes())
-    data[0] ^= 1
-    (session / "imu/rot").write_bytes(data)
+    flip(session / "imu/rot", 0)
     assert any(str(session / "imu/rot") in fault for fault in faults(vehicle, clip))
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.common.errors import SessionError
 from recorder.perception.calibration import Calibration, SensorCalibration
 from recorder.perception.earth import earth_points, local_axes, local_to_earth
@@ -16,7 +15,7 @@ from recorder.perception.geometry import rotation_of_rpy, transform
 from recorder.perception.poses import EarthPoses, find_poses
 from recorder.session.reader import Session
 from tests.archives.ncore.packer_rig import still_imu
-from tests.session.build import START_MONO_NS, Builder
+from tests.session.build import START_MONO_NS, Builder, gnss_spec
 
 ORIGIN = (48.1, 11.6, 520.0)
 S = 1_000_000_000
@@ -31,18 +30,13 @@ def positions(count: int = COUNT) -> npt.NDArray[np.float64]:
     return fixes
 
 
-def gnss(name: str = "imu_gnss") -> StreamSpec:
-    channel = ChannelSpec("pos", "raw", "f8", (3,), "latitude, longitude, height", "deg, m")
-    return StreamSpec(name, (channel,), rate_hz=10.0)
-
-
 def add_gnss(
     builder: Builder,
     fixes: npt.NDArray[np.float64],
     name: str = "imu_gnss",
     period_ns: int = S // 10,
 ) -> None:
-    builder.add(gnss(name), count=len(fixes))
+    builder.add(gnss_spec(name), count=len(fixes))
     fixes.astype("<f8").tofile(builder.path / name / "pos")
     even(builder, name, len(fixes), period_ns)
 

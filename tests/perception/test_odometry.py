@@ -20,7 +20,7 @@ from recorder.perception.lidar.lidar import OusterOptics
 from recorder.perception.lidar.odometry import LidarOdometry, require_odometry
 from recorder.session.reader import Session
 from tests.archives.ncore.packer_rig import LIDAR_JSON, lidar
-from tests.session.build import Builder
+from tests.session.build import Builder, build_session
 
 
 class Fake:
@@ -53,9 +53,7 @@ def test_without_kiss_icp_the_extra_is_named(
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match="needs the extra odometry"):
         require_odometry()
-    builder = Builder(tmp_path / "s")
-    builder.add(lidar(), count=2)
-    with Session(builder.close()) as session:
+    with Session(build_session(tmp_path / "s", lidar(), count=2).path) as session:
         optics = OusterOptics.of_metadata(LIDAR_JSON, "")
         source = LidarOdometry(session.streams["lidar"], optics, np.eye(4))
         with pytest.raises(UsageError, match="needs the extra odometry"):

@@ -266,20 +266,6 @@ def test_frames_together_show_what_they_show_one_by_one(data: st.DataObject) -> 
             assert np.array_equal(some, same)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_frames_of_the_world_show_the_same_together(device: str) -> None:
-    """With one in between that shows nothing."""
-    chirp = replace(SIM_CHIRP, device=device)
-    radar = SimulatedRadar(chirp, "qqii", world=World("drive", 0))
-    processor = RadarProcessor(geometry(chirp), limit=6)
-    frames = [radar.frame(0), np.zeros_like(radar.frame(0)), radar.frame(31), radar.frame(60)]
-    found = processor.find_all([processor.spectra(iq) for iq in frames])
-    assert [len(one) for one in found] == [6, 0, 6, 6]
-    for together, iq in zip(found, frames, strict=True):
-        alone = processor.detect(iq)
-        assert all(map(np.array_equal, astuple(together), astuple(alone)))
-
-
 def test_frames_that_cannot_be_written_to_are_read() -> None:
     what = plain_geometry("qqii", (16, 3, 4, 64))
     iq = tones(what, 1)

@@ -31,6 +31,7 @@ from tests.formats.bags.kit import (
     proto,
     write_mcap,
 )
+from tests.support.changes import flip
 
 T = START_NS
 OPTICAL = (-0.5, 0.5, -0.5, 0.5)
@@ -353,9 +354,7 @@ def test_damage_is_noted_and_does_not_hide_the_rest(tmp_path: Path) -> None:
     static = transforms("/tf_static", ("base_link", "camera_optical", (0, 0, 1), OPTICAL))
     sent = [compressed("/camera/image_raw", jpeg(0), T), info("/camera/camera_info"), static]
     path = write_mcap(tmp_path / "a.mcap", sent, chunk_size=1, compression=CompressionType.NONE)
-    content = bytearray(path.read_bytes())
-    content[content.index(b"base_link")] ^= 0xFF
-    path.write_bytes(content)
+    flip(path, path.read_bytes().index(b"base_link"), 0xFF)
     with Bag(path) as bag:
         found = sensors_of(bag)
         names = {"camera": "camera_optical"}, {"camera": (WIDTH, HEIGHT)}

@@ -311,6 +311,22 @@ class Builder:
         (self.path / "_recorder" / "session.json").write_text(json.dumps(header))
 
 
+def gnss_spec(name: str = "gnss") -> StreamSpec:
+    channel = ChannelSpec("pos", "raw", "f8", (3,), "latitude, longitude, height", "deg, m")
+    return StreamSpec(name, (channel,), rate_hz=10.0)
+
+
+def build_session(
+    path: Path, *specs: StreamSpec, state: str = "clean", plain: bool = False, **how: Any
+) -> Builder:
+    """Record streams that are alike, each as `Builder.add` is told how, and close the session."""
+    builder = Builder(path, plain=plain)
+    for spec in specs:
+        builder.add(spec, **how)
+    builder.close(state)
+    return builder
+
+
 def full_session(path: Path, seconds: float = 1.0, *, plain: bool = False) -> Builder:
     """A clean session of camera, lidar with its IMU, radar and IMU."""
     builder = Builder(path, plain=plain)

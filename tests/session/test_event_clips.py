@@ -17,7 +17,7 @@ from recorder.session.event_clips import (
     read_index,
     write_events,
 )
-from tests.session.build import START_NS, Builder, imu_spec
+from tests.session.build import START_NS, build_session, imu_spec
 
 SECOND = 1_000_000_000
 
@@ -40,9 +40,7 @@ CLAIM = msgspec.json.encode({"events": [event("x", 1.0)]})
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     for name in ("a", "b"):
-        builder = Builder(tmp_path / name)
-        builder.add(imu_spec(), 0.2)
-        builder.close()
+        build_session(tmp_path / name, imu_spec(), seconds=0.2)
     return tmp_path
 
 

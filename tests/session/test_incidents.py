@@ -11,7 +11,7 @@ import pytest
 from recorder.cli import main
 from recorder.session.events import make_event
 from recorder.session.incidents import classify_events
-from tests.session.build import START_NS, Builder, imu_spec
+from tests.session.build import START_NS, build_session, imu_spec
 
 S = 1_000_000_000
 
@@ -68,9 +68,7 @@ def test_why_a_session_ended(
 
 
 def test_info_shows_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), seq=range(40))
-    path = builder.close("clean")
+    path = build_session(tmp_path / "rig", imu_spec(), seq=range(40), state="clean").path
     many = [at(6.0, "fault", "cam", f"c{k}", detail=f"cam: {k}\x1b[2J") for k in range(30)]
     log = path / "_recorder/events.jsonl"
     log.write_text("".join(json.dumps(event) + "\n" for event in [*EVENTS, *many]))

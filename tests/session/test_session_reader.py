@@ -11,8 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from recorder.common.errors import FormatError, SessionError
 from recorder.session.discovery import find_sessions
@@ -23,6 +21,7 @@ from tests.session.build import (
     START_NS,
     Builder,
     Recorded,
+    build_session,
     full_session,
     imu_spec,
     lidar_spec,
@@ -129,24 +128,6 @@ def test_merged_iteration_of_an_interval(built: Builder) -> None:
     assert all(t0 <= item.t_ns < t1 for item in items)
 
 
-@given(st.integers(-10_000_000, 1_100_000_000))
-def test_at_is_the_nearest(built: Builder, offset: int) -> None:
-    with Session(built.path) as session:
-        stream = session.streams["imu"]
-        found = stream.at(START_NS + offset)
-        distance = np.abs(stream.t_ns - (START_NS + offset))
-        assert distance[found] == distance.min()
-
-
-@given(st.integers(-10_000_000, 1_100_000_000), st.integers(-10_000_000, 1_100_000_000))
-def test_between_is_half_open(built: Builder, first: int, last: int) -> None:
-    with Session(built.path) as session:
-        stream = session.streams["imu"]
-        t0, t1 = START_NS + first, START_NS + last
-        inside = np.flatnonzero((stream.t_ns >= t0) & (stream.t_ns < t1))
-        assert list(stream.between(t0, t1)) == inside.tolist()
-
-
 def test_lidar_range_goes_on_beyond_rng(built: Builder) -> None:
     data = built.streams["lidar"].data
     with Session(built.path) as session:
@@ -196,9 +177,8 @@ def cut(path: Path, by: int) -> None:
 
 
 def open_session(tmp_path: Path, state: str = "recording") -> tuple[Builder, Recorded]:
-    builder = Builder(tmp_path / "rig")
-    made = builder.add(lidar_spec(), 1.0)
-    builder.close(state)
+    builder = build_session(tmp_path / "rig", lidar_spec(), seconds=1.0, state=state)
+    made = builder.streams["lidar"]
     return builder, made
 
 
@@ -219,9 +199,8 @@ def test_an_open_session_has_the_samples_that_all_channels_hold(
 
 
 def test_a_session_grows_between_refreshes(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "rig")
-    made = builder.add(imu_spec(), 1.0)
-    builder.close("recording")
+    builder = build_session(tmp_path / "rig", imu_spec(), seconds=1.0, state="recording")
+    made = builder.streams["imu"]
     folder = builder.path / "imu"
     whole = {p.name: p.read_bytes() for p in folder.iterdir() if p.name != "meta.json"}
     grown = [0, 1, 37, 38, 100]
@@ -256,9 +235,7 @@ def test_live_while_the_lock_is_held(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("state", ["clean", "recovered"])
 def test_a_closed_session_with_a_torn_file_is_an_error(tmp_path: Path, state: str) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), 1.0)
-    builder.close(state)
+    builder = build_session(tmp_path / "rig", imu_spec(), seconds=1.0, state=state)
     cut(builder.path / "imu" / "acc", 1)
     with Session(builder.path) as session, pytest.raises(FormatError, match="imu/acc"):
         len(session.streams["imu"])
@@ -288,9 +265,7 @@ def test_one_broken_stream_leaves_the_others(tmp_path: Path) -> None:
     ],
 )
 def test_damaged_meta_json(tmp_path: Path, meta: str, message: str) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), 0.1)
-    builder.close()
+    builder = build_session(tmp_path / "rig", imu_spec(), seconds=0.1)
     (builder.path / "imu" / "meta.json").write_text(meta)
     with Session(builder.path) as session:
         assert message in str(session.broken["imu"])
@@ -399,9 +374,8 @@ def test_find_sessions_skips_those_in_the_making(tmp_path: Path) -> None:
 
 def test_monotonic_times_beyond_a_restart_of_the_clock(tmp_path: Path) -> None:
     """t_mono before the session's start (a device's backlog) still maps exactly."""
-    builder = Builder(tmp_path / "rig")
-    made = builder.add(imu_spec(), 0.1, offset_ns=-50_000_000)
-    builder.close()
+    builder = build_session(tmp_path / "rig", imu_spec(), seconds=0.1, offset_ns=-50_000_000)
+    made = builder.streams["imu"]
     with Session(builder.path) as session:
         np.testing.assert_array_equal(session.streams["imu"].t_ns, made.t_ns)
         assert made.t_ns[0] < START_NS and START_MONO_NS > 0

@@ -15,12 +15,7 @@ from recorder.common.errors import SessionError
 from recorder.session.reader import Session
 from recorder.session.replay import Replay
 from tests.manual_clock import ManualClock
-from tests.session.build import (
-    Builder,
-    full_session,
-    imu_spec,
-    raw_camera_spec,
-)
+from tests.session.build import Builder, build_session, full_session, imu_spec, raw_camera_spec
 from tests.session.test_session_playback import stored
 
 
@@ -133,9 +128,7 @@ def test_replay_in_a_loop_goes_on_in_time(built: Builder) -> None:
 
 
 def test_replay_tells_losses(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), seq=[0, 1, 5, 6])
-    builder.close()
+    builder = build_session(tmp_path / "rig", imu_spec(), seq=[0, 1, 5, 6])
     clock = ManualClock()
     tap = FakeTap(clock)
     with Session(builder.path) as session:
@@ -145,9 +138,7 @@ def test_replay_tells_losses(tmp_path: Path) -> None:
 
 
 def test_replay_of_nothing(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), count=0)
-    builder.close()
+    builder = build_session(tmp_path / "rig", imu_spec(), count=0)
     with Session(builder.path) as session:
         with pytest.raises(SessionError, match="has no sample to replay"):
             Replay(session)

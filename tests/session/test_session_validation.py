@@ -29,6 +29,7 @@ from tests.session.build import (
     lidar_spec,
     radar_spec,
 )
+from tests.support.changes import flip
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +50,6 @@ def change(path: Path, dtype: str, index: int, value: Any) -> None:
     values = np.fromfile(path, dtype)
     values[index] = value
     values.tofile(path)
-
-
-def flip(path: Path, at: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[at] ^= 0xFF
-    path.write_bytes(data)
 
 
 def edit_json(path: Path, edit: Callable[[Any], Any]) -> None:
@@ -88,7 +83,7 @@ DAMAGES: list[tuple[str, Callable[[Path], object], str, str, int | None]] = [
     ("xz index off by one", lambda p: change(p / "lidar/rng_i", "<u8", 3,
                                             np.fromfile(p / "lidar/rng_i", "<u8")[3] + 1),
      "lidar", "rng", 2),
-    ("a bit of a sweep", lambda p: flip(p / "lidar/rfl", 200), "lidar", "rfl", 0),
+    ("a bit of a sweep", lambda p: flip(p / "lidar/rfl", 200, 0xFF), "lidar", "rfl", 0),
     ("lzma cut", lambda p: cut(p / "radar/valid", 4), "radar", "valid", None),
     ("AVI cut", lambda p: cut(p / "camera/video.avi", 2000), "camera", "video.avi", None),
     ("AVI never finished", lambda p: avi_count(p / "camera/video.avi", 0), "camera", "video.avi",
@@ -207,7 +202,7 @@ def test_only_deep_finds_what_spot_checks_pass_by(tmp_path: Path) -> None:
     builder = Builder(tmp_path / "rig")
     builder.add(lidar_spec(), 10.0)
     path = builder.close() / "lidar" / "rng"
-    flip(path, int(np.fromfile(path.with_name("rng_i"), "<u8")[50]) + 100)
+    flip(path, int(np.fromfile(path.with_name("rng_i"), "<u8")[50]) + 100, 0xFF)
     seen: list[tuple[int, int]] = []
     assert validate(builder.path).sound
     report = validate(
@@ -221,7 +216,7 @@ def test_deep_names_the_sample_in_samples_that_are_packed_together(tmp_path: Pat
     builder = Builder(tmp_path / "rig")
     builder.add(radar_spec(), 10.0)
     path = builder.close() / "radar" / "valid"
-    flip(path, 40)
+    flip(path, 40, 0xFF)
     report = validate(builder.path, deep=True)
     # The checksum comes last: the fault shows where the stream ends.
     assert [(p.channel, p.sample) for p in report.problems] == [("valid", 199)]

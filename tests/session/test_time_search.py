@@ -10,7 +10,7 @@ import pytest
 from recorder.session import stream as stream_module
 from recorder.session.reader import Session
 from recorder.session.session_part import stream_part
-from tests.session.build import Builder, imu_spec
+from tests.session.build import build_session, imu_spec
 
 
 @pytest.mark.parametrize("window", [1, 2, 7, 1000])
@@ -18,9 +18,7 @@ def test_samples_are_found_by_time(
     tmp_path: Path, window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_module, "SEARCH_STAMPS", window)
-    builder = Builder(tmp_path / "s")
-    builder.add(imu_spec(), count=60)
-    builder.close()
+    builder = build_session(tmp_path / "s", imu_spec(), count=60)
     with Session(builder.path) as session:
         stream = session.streams["imu"]
         t_ns = stream.times()
@@ -42,9 +40,7 @@ def test_samples_are_found_by_time(
 
 
 def test_stamps_are_read_in_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    builder = Builder(tmp_path / "s")
-    builder.add(imu_spec(), count=400)
-    builder.close()
+    builder = build_session(tmp_path / "s", imu_spec(), count=400)
     with Session(builder.path) as session:
         stream = session.streams["imu"]
         known, times, read = stream.times(), stream.times, list[int]()
@@ -66,9 +62,7 @@ def test_stamps_are_read_in_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_part_has_stamps_of_its_own(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "s")
-    builder.add(imu_spec(), count=60)
-    builder.close()
+    builder = build_session(tmp_path / "s", imu_spec(), count=60)
     with Session(builder.path) as session:
         stream = session.streams["imu"]
         t_ns = stream.times().tolist()
@@ -78,9 +72,7 @@ def test_a_part_has_stamps_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_stream_without_a_sample(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "s")
-    builder.add(imu_spec(), count=0)
-    builder.close()
+    builder = build_session(tmp_path / "s", imu_spec(), count=0)
     with Session(builder.path) as session:
         stream = session.streams["imu"]
         assert stream.first_at(0) == 0 and stream.nearest(0) is None

@@ -27,7 +27,14 @@ from recorder.session.timeline import (
     make_timeline,
     merge,
 )
-from tests.session.build import START_NS, Builder, camera_spec, full_session, imu_spec
+from tests.session.build import (
+    START_NS,
+    Builder,
+    build_session,
+    camera_spec,
+    full_session,
+    imu_spec,
+)
 
 S = 1_000_000_000
 
@@ -66,9 +73,8 @@ def test_no_payload_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_pauses_divide_the_data(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "rig")
-    made = builder.add(imu_spec(), 2.0)
-    builder.close()
+    builder = build_session(tmp_path / "rig", imu_spec(), seconds=2.0)
+    made = builder.streams["imu"]
     for name in ("t_mono", "ts"):
         stamps = np.fromfile(builder.path / "imu" / name, "<u8" if name == "t_mono" else "<f8")
         stamps[100:] += 3 * S if name == "t_mono" else 3

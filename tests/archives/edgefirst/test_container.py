@@ -7,6 +7,7 @@ import shutil
 import struct
 import subprocess
 import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,21 @@ def zipped(path: Path, *sequences: str) -> dict[str, bytes]:
     return known
 
 
+def write_zip(
+    path: Path,
+    members: Mapping[str, bytes],
+    *older: Path,
+    which: Callable[[str], bool] = lambda _: True,
+) -> None:
+    """Take over what older ones have, and add members."""
+    with ZipContainer(path) as container:
+        for one in older:
+            container.keep(one, which)
+        for name, data in members.items():
+            container.add(name, Payload(data), T_NS)
+        container.finish()
+
+
 def read(path: Path) -> dict[str, bytes]:
     with zipfile.ZipFile(path) as file:
         assert file.testzip() is None
@@ -86,17 +102,11 @@ def test_large_data_begin_at_a_block(
 ) -> None:
     path = tmp_path_factory.mktemp("zip")
     known = {f"s/{'n' * (number % 5)}{number}": os.urandom(n) for number, n in enumerate(sizes)}
-    with ZipContainer(path / "a.zip") as container:
-        for name, data in known.items():
-            container.add(name, Payload(data), T_NS)
-        container.finish()
+    write_zip(path / "a.zip", known)
     assert read(path / "a.zip") == known
     for name, aligned in aligned_members(path / "a.zip").items():
         assert aligned or len(known[name]) < LARGE
-    with ZipContainer(path / "b.zip") as container:
-        container.keep(path / "a.zip", lambda _: True)
-        container.add("s/more", Payload(bytes(LARGE)), T_NS)
-        container.finish()
+    write_zip(path / "b.zip", {"s/more": bytes(LARGE)}, path / "a.zip")
     assert read(path / "b.zip") == known | {"s/more": bytes(LARGE)}
     assert aligned_members(path / "b.zip")["s/more"]
 
@@ -104,10 +114,8 @@ def test_large_data_begin_at_a_block(
 @pytest.mark.skipif(shutil.which("unzip") is None, reason="needs unzip")
 def test_a_zip_with_padding_is_read_by_unzip(tmp_path: Path) -> None:
     data = os.urandom(2 * LARGE)
-    with ZipContainer(tmp_path / "a.zip") as container:
-        for name in ("s/a", "s/longer", "s/c"):
-            container.add(name, Payload(data[: -len(name)]), T_NS)
-        container.finish()
+    names = ("s/a", "s/longer", "s/c")
+    write_zip(tmp_path / "a.zip", {name: data[: -len(name)] for name in names})
     reported = subprocess.run(["unzip", "-t", tmp_path / "a.zip"], capture_output=True, check=True)
     assert b"No errors detected" in reported.stdout
     assert not reported.stderr
@@ -116,10 +124,7 @@ def test_a_zip_with_padding_is_read_by_unzip(tmp_path: Path) -> None:
 def test_padding_beside_zip64(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_BOUND", LARGE)
     known = {f"s/{number}": os.urandom(LARGE + number) for number in range(3)}
-    with ZipContainer(tmp_path / "a.zip") as container:
-        for name, data in known.items():
-            container.add(name, Payload(data), T_NS)
-        container.finish()
+    write_zip(tmp_path / "a.zip", known)
     assert read(tmp_path / "a.zip") == known
     assert all(aligned_members(tmp_path / "a.zip").values())
 
@@ -129,10 +134,7 @@ def test_partial_writes_are_completed(tmp_path: Path, monkeypatch: pytest.Monkey
     write = os.write
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", lambda fd, data: write(fd, data[:7]))
-        with ZipContainer(tmp_path / "b.zip") as container:
-            container.keep(tmp_path / "a.zip", lambda _: True)
-            container.add("two/a", Payload(bytes(100)), T_NS)
-            container.finish()
+        write_zip(tmp_path / "b.zip", {"two/a": bytes(100)}, tmp_path / "a.zip")
     assert read(tmp_path / "b.zip") == known | {"two/a": bytes(100)}
 
 
@@ -160,9 +162,7 @@ def test_zip64_wherever_it_begins(
     known = zipped(tmp_path / "plain.zip", "one", "two")
     monkeypatch.setattr(module, "_BOUND", wide)
     zipped(tmp_path / "b.zip", "x")
-    with ZipContainer(tmp_path / "a.zip") as container:
-        container.keep(tmp_path / "plain.zip", lambda _: True)
-        container.finish()
+    write_zip(tmp_path / "a.zip", {}, tmp_path / "plain.zip")
     assert read(tmp_path / "a.zip") == known
     assert b"PK\6\6" in (tmp_path / "a.zip").read_bytes()
     with zipfile.ZipFile(tmp_path / "a.zip") as file:
@@ -172,9 +172,7 @@ def test_zip64_wherever_it_begins(
         assert info.extract_version == 45
         assert info.extra.startswith(b"\1\0")
         assert info.extra.endswith(struct.pack("<Q", info.header_offset))
-    with ZipContainer(tmp_path / "again.zip") as container:
-        container.keep(tmp_path / "a.zip", lambda sequence: sequence == "two")
-        container.finish()
+    write_zip(tmp_path / "again.zip", {}, tmp_path / "a.zip", which=lambda name: name == "two")
     assert read(tmp_path / "again.zip") == {k: v for k, v in known.items() if k[:3] == "two"}
 
 
@@ -215,9 +213,7 @@ def test_somebody_elses_zip_is_taken_over(tmp_path: Path) -> None:
         with file.open("s/ä", "w") as member:
             member.write(b"streamed" * 50)
         file.comment = b"PK\5\6 is not the end" * 3
-    with ZipContainer(tmp_path / "new.zip") as container:
-        container.keep(tmp_path / "old.zip", lambda _: True)
-        container.finish()
+    write_zip(tmp_path / "new.zip", {}, tmp_path / "old.zip")
     with zipfile.ZipFile(tmp_path / "new.zip") as file:
         assert file.testzip() is None
         assert file.read("s/b") == b"x" * 1000
@@ -225,11 +221,9 @@ def test_somebody_elses_zip_is_taken_over(tmp_path: Path) -> None:
 
 
 def test_names_beyond_ascii_are_told_to_be_utf8(tmp_path: Path) -> None:
-    with ZipContainer(tmp_path / "a.zip") as container:
-        container.add("sänger/ä", Payload(b"1"), T_NS)
-        container.add("plain/a", Payload(b"2"), T_NS)
-        container.finish()
-    assert read(tmp_path / "a.zip") == {"sänger/ä": b"1", "plain/a": b"2"}
+    known = {"sänger/ä": b"1", "plain/a": b"2"}
+    write_zip(tmp_path / "a.zip", known)
+    assert read(tmp_path / "a.zip") == known
     with zipfile.ZipFile(tmp_path / "a.zip") as file:
         assert [info.flag_bits for info in file.infolist()] == [0x800, 0]
 
@@ -237,21 +231,15 @@ def test_names_beyond_ascii_are_told_to_be_utf8(tmp_path: Path) -> None:
 def test_headers_of_any_length_are_left_behind(tmp_path: Path) -> None:
     """Padding of ours; sizes of 64 bits, further fields and sizes behind the data of others'."""
     large = os.urandom(LARGE + 77)
-    with ZipContainer(tmp_path / "ours.zip") as container:
-        container.add("s/large", Payload(large), T_NS)
-        container.add("s/small", Payload(b"small"), T_NS)
-        container.finish()
+    write_zip(tmp_path / "ours.zip", {"s/large": large, "s/small": b"small"})
     with zipfile.ZipFile(tmp_path / "theirs.zip", "w") as file:
         reported = zipfile.ZipInfo("t/wide")
         reported.extra = struct.pack("<HH4s", 0xCAFE, 4, b"more")
         with file.open(reported, "w", force_zip64=True) as member:
             member.write(b"wide" * 9)
         file.mkdir("t/folder")
-    with ZipContainer(tmp_path / "new.zip") as container:
-        container.keep(tmp_path / "ours.zip", lambda _: True)
-        container.keep(tmp_path / "theirs.zip", lambda _: True)
-        container.add("u/large", Payload(large), T_NS)
-        container.finish()
+    older = (tmp_path / "ours.zip", tmp_path / "theirs.zip")
+    write_zip(tmp_path / "new.zip", {"u/large": large}, *older)
     known = {"s/large": large, "s/small": b"small", "t/wide": b"wide" * 9, "t/folder/": b""}
     assert read(tmp_path / "new.zip") == known | {"u/large": large}
 
@@ -263,11 +251,8 @@ def test_an_older_zip_that_ends_too_early_is_named(tmp_path: Path) -> None:
     at = data.rindex(b"PK\1\2")
     data[at + 20 : at + 28] = struct.pack("<2I", 1 << 20, 1 << 20)
     (tmp_path / "old.zip").write_bytes(data)
-    with (
-        ZipContainer(tmp_path / "new.zip") as container,
-        pytest.raises(ArchiveError, match=r"old\.zip: .*one/2\.b"),
-    ):
-        container.keep(tmp_path / "old.zip", lambda _: True)
+    with pytest.raises(ArchiveError, match=r"old\.zip: .*one/2\.b"):
+        write_zip(tmp_path / "new.zip", {}, tmp_path / "old.zip")
 
 
 def test_without_copying_in_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,9 +261,7 @@ def test_without_copying_in_the_kernel(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(os, "copy_file_range", none)
     known = zipped(tmp_path / "old.zip", "one")
-    with ZipContainer(tmp_path / "new.zip") as container:
-        container.keep(tmp_path / "old.zip", lambda _: True)
-        container.finish()
+    write_zip(tmp_path / "new.zip", {}, tmp_path / "old.zip")
     assert read(tmp_path / "new.zip") == known
 
 
@@ -295,11 +278,8 @@ def test_a_damaged_zip_is_refused(tmp_path: Path, damage: object, words: str) ->
     zipped(tmp_path / "old.zip", "one")
     data = (tmp_path / "old.zip").read_bytes()
     (tmp_path / "old.zip").write_bytes(damage(data))  # type: ignore[operator]
-    with (
-        pytest.raises(ArchiveError, match=rf"old\.zip: .*{words}"),
-        ZipContainer(tmp_path / "new.zip") as container,
-    ):
-        container.keep(tmp_path / "old.zip", lambda _: True)
+    with pytest.raises(ArchiveError, match=rf"old\.zip: .*{words}"):
+        write_zip(tmp_path / "new.zip", {}, tmp_path / "old.zip")
 
 
 def test_a_folder_links_what_is_the_same(tmp_path: Path) -> None:
@@ -359,10 +339,7 @@ def test_a_zip_of_more_than_four_gigabytes(tmp_path: Path) -> None:
         assert file.getinfo("s/last").header_offset > 1 << 32
     if tool := shutil.which("unzip"):
         subprocess.run([tool, "-tqq", tmp_path / "a.zip"], check=True)
-    with ZipContainer(tmp_path / "b.zip") as container:
-        container.keep(tmp_path / "a.zip", lambda _: True)
-        container.add("t/more", Payload(b"more"), T_NS)
-        container.finish()
+    write_zip(tmp_path / "b.zip", {"t/more": b"more"}, tmp_path / "a.zip")
     (tmp_path / "a.zip").unlink()
     with zipfile.ZipFile(tmp_path / "b.zip") as file:
         assert len(file.namelist()) == count + 2

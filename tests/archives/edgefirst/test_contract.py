@@ -15,5 +15,10 @@ class TestEdgefirst(ArchiveContract):
     archive = "edgefirst"
     steps = 1  # a window of pictures at a time, and the session has one
 
+    def test_a_folder_is_synced_before_it_comes_into_place(
+        self, session: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.check_syncs(session, monkeypatch, container="folder")
+
     def test_progress_counts_pictures_that_are_no_samples(self, session: Path) -> None:
         self.progress(session, every=4)

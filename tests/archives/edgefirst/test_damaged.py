@@ -19,14 +19,23 @@ from recorder.archives.edgefirst.samples import Places, PoseWalk, nearest_all
 from recorder.archives.edgefirst.sensors import LidarFiles
 from recorder.archives.edgefirst.table import Annotation, Sample, Table
 from recorder.codecs.storage.mjpg import MjpgReader
-from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.common.errors import ArchiveError, FormatError
 from recorder.formats.exif import insert_exif
 from recorder.perception.calibration import Calibration
 from recorder.session.reader import Session
 from tests.archives.edgefirst.rig import BASE, exif_of, pack, pack_all
 from tests.archives.ncore.packer_rig import LIDAR_JSON, add_poses, lidar, rig
-from tests.session.build import BEAMS, COLUMNS, HEIGHT, WIDTH, Builder, camera_spec, imu_spec
+from tests.session.build import (
+    BEAMS,
+    COLUMNS,
+    HEIGHT,
+    WIDTH,
+    Builder,
+    build_session,
+    camera_spec,
+    gnss_spec,
+    imu_spec,
+)
 
 pa: Any = pytest.importorskip("pyarrow", reason="needs pyarrow (the extra `archives`)")
 ipc: Any = pytest.importorskip("pyarrow.ipc")
@@ -173,9 +182,7 @@ def test_pictures_stay_as_the_sensor_sees(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_picture_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its stream and its number; verification has seen it whole."""
-    builder = Builder(tmp_path / "s")
-    builder.add(camera_spec(), 0.2)
-    builder.close()
+    builder = build_session(tmp_path / "s", camera_spec(), seconds=0.2)
     monkeypatch.setattr("recorder.archives.finalize.sessions._find_warnings", lambda _: [])
     monkeypatch.setattr(MjpgReader, "encoded", lambda *_: b"nothing")
     with pytest.raises(ArchiveError, match="edgefirst: camera, sample 0: is not a JPEG"):
@@ -217,10 +224,7 @@ def test_poses_that_cannot_be_read_are_named(
 
 def test_a_clock_that_was_set_back(tmp_path: Path) -> None:
     """Of a plain trace: what is nearest in time is found all the same, and it is said."""
-    builder = Builder(tmp_path / "s", plain=True)
-    builder.add(camera_spec(), 0.6)
-    builder.add(lidar(), 0.6)
-    path = builder.close()
+    path = build_session(tmp_path / "s", camera_spec(), lidar(), seconds=0.6, plain=True).path
     ts = np.fromfile(path / "lidar/ts")
     ts[3:] -= 0.25
     ts.tofile(path / "lidar/ts")
@@ -271,10 +275,8 @@ def test_older_tables_that_are_not_right(
     with zipfile.ZipFile(root / "out.zip", "w") as file:
         file.writestr("b/b_000.camera.jpeg", b"x")
     before = (root / "out.arrow").read_bytes()
-    builder = Builder(tmp_path / "s")
-    builder.add(camera_spec(), count=1)
     with pytest.raises(ArchiveError, match=words) as caught:
-        pack_all([builder.close()], tmp_path / "out")
+        pack_all([build_session(tmp_path / "s", camera_spec(), count=1).path], tmp_path / "out")
     assert str(root / "out.arrow") in str(caught.value)
     assert (root / "out.arrow").read_bytes() == before
 
@@ -336,8 +338,7 @@ def test_places_that_cannot_be_read_are_blamed_on_their_stream(
     monkeypatch.setattr(Places, "at", broken)
     builder = Builder(tmp_path / "s")
     builder.add(camera_spec(), 0.2)
-    channel = ChannelSpec("pos", "raw", "f8", (3,), "latitude, longitude, height", "deg, m")
-    builder.add(StreamSpec("gnss", (channel,), rate_hz=10.0), count=3)
+    builder.add(gnss_spec(), count=3)
     with pytest.raises(ArchiveError, match="edgefirst: gnss: ends inside a sample"):
         pack(builder.close())
 

@@ -18,6 +18,7 @@ from recorder.archives.finalize import ArchiveRequest, collect, prepare
 from recorder.common.errors import ArchiveError, ConfigError, FormatError, UsageError
 from recorder.formats.zip.writer import ZipContainer
 from recorder.session.reader import lidar_range_mm
+from tests.archives.contract import recovered
 from tests.archives.edgefirst.rig import (
     BASE,
     pack,
@@ -28,22 +29,14 @@ from tests.archives.ncore.packer_rig import (
     lidar,
 )
 from tests.codecs.blob_kit import write_blobs
-from tests.session.build import (
-    HEIGHT,
-    START_NS,
-    WIDTH,
-    Builder,
-    camera_spec,
-)
+from tests.session.build import HEIGHT, START_NS, WIDTH, Builder, build_session, camera_spec
 
 pa: Any = pytest.importorskip("pyarrow", reason="needs pyarrow (the extra `archives`)")
 ipc: Any = pytest.importorskip("pyarrow.ipc")
 
 
 def test_only_pictures(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "s")
-    builder.add(camera_spec(), 0.1)
-    data = pack(builder.close())
+    data = pack(build_session(tmp_path / "s", camera_spec(), seconds=0.1).path)
     assert data.endings(0) == {"camera.jpeg"}
     for words in ("has no lidar", "has no radar", "has no calibration", "no poses known"):
         assert data.noted(words) == 1
@@ -51,12 +44,10 @@ def test_only_pictures(tmp_path: Path) -> None:
 
 
 def test_only_a_lidar_is_refused(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "s")
-    builder.add(lidar(), 0.2)
     with pytest.raises(
         ArchiveError, match="has no picture, but each sample needs one; it has only lidar"
     ):
-        pack(builder.close())
+        pack(build_session(tmp_path / "s", lidar(), seconds=0.2).path)
 
 
 def test_no_overlap_in_time(tmp_path: Path) -> None:
@@ -85,13 +76,10 @@ def test_several_of_a_kind(tmp_path: Path) -> None:
 
 
 def test_lost_and_recovered_are_told(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "s")
-    builder.add(camera_spec(), seq=[0, 1, 4, 5])
-    builder.lose("camera", 2, 3)
-    data = pack(builder.close("recovered"))
-    assert data.noted("camera: lost samples: 2 (buffer)") == 1
+    data = pack(recovered(tmp_path / "s"))
+    assert data.noted("camera: lost samples: 4 (buffer)") == 1
     assert data.noted("recovered") == 1
-    assert data.reported["sessions"][0]["lost"]["camera"]["counted"] == {"buffer": 2}
+    assert data.reported["sessions"][0]["lost"]["camera"]["counted"] == {"buffer": 4}
 
 
 def test_a_hosts_name_and_the_date_name_a_sequence(tmp_path: Path) -> None:
@@ -100,19 +88,16 @@ def test_a_hosts_name_and_the_date_name_a_sequence(tmp_path: Path) -> None:
 
 
 def test_a_plain_trace_is_named_as_it_is(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "my trace", plain=True)
-    builder.add(camera_spec(), 0.1)
-    builder.add(lidar(), 0.1)
-    data = pack(builder.close())
+    data = pack(
+        build_session(tmp_path / "my trace", camera_spec(), lidar(), seconds=0.1, plain=True).path
+    )
     assert data.sequences == ["my-trace"]
     assert data.result.files[0].name == "my trace"
     assert {row["frame"] for row in data.rows} == {0, 1, 2}
 
 
 def test_one_picture(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "s")
-    builder.add(camera_spec(), count=1)
-    data = pack(builder.close(), max_rate=5)
+    data = pack(build_session(tmp_path / "s", camera_spec(), count=1).path, max_rate=5)
     assert [row["frame"] for row in data.rows] == [0]
 
 
@@ -136,10 +121,7 @@ def test_pictures_in_a_folder(tmp_path: Path) -> None:
 
 def short(path: Path, host: str = "rig") -> Path:
     """A session of three pictures and a sweep."""
-    builder = Builder(path)
-    builder.add(camera_spec(), 0.1)
-    builder.add(lidar(), 0.1)
-    builder.close()
+    build_session(path, camera_spec(), lidar(), seconds=0.1)
     file = path / "_recorder/session.json"
     header = json.loads(file.read_bytes())
     file.write_text(json.dumps({**header, "hostname": host}))
@@ -269,16 +251,24 @@ def test_a_failure_in_another_thread_says_where(
     assert not list((tmp_path / "s/_archives/edgefirst").iterdir())
 
 
-def test_only_a_window_of_samples_is_made_ahead(
+def test_a_window_is_made_while_the_one_before_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And a sweep once, however many pictures it goes with."""
-    builder = Builder(tmp_path / "s")
-    builder.add(camera_spec(), 4.0)
-    builder.add(lidar(), 4.0)
+    """Only some ahead; and a sweep once, however many pictures it goes with."""
+    path = build_session(tmp_path / "s", camera_spec(), lidar(), seconds=4.0).path
     begun: list[int] = []
+    happened: list[str] = []
     most = written = 0
     make, add = sensors.LidarEncoder.__call__, ZipContainer.add
+    nearest, write = nearest_all, pipeline.Window.write
+
+    def beginning(*arguments: Any) -> Any:
+        happened.append("begun")
+        return nearest(*arguments)
+
+    def writing(self: Any, container: Any) -> None:
+        happened.append("written")
+        write(self, container)
 
     def making(self: Any, indices: Sequence[int]) -> Any:
         begun.extend(indices)
@@ -292,36 +282,16 @@ def test_only_a_window_of_samples_is_made_ahead(
 
     monkeypatch.setattr(sensors.LidarEncoder, "__call__", making)
     monkeypatch.setattr(ZipContainer, "add", adding)
-    data = pack(builder.close())
+    monkeypatch.setattr("recorder.archives.edgefirst.pipeline.nearest_all", beginning)
+    monkeypatch.setattr(pipeline.Window, "write", writing)
+    data = pack(path)
     assert sorted(begun) == list(range(40))
     assert most <= (1 + AHEAD) * WINDOW // 3 + 2
     assert sum(name.endswith("lidar.pcd") for name in data.files) > 115
-
-
-def test_a_window_is_made_while_the_one_before_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    builder = Builder(tmp_path / "s")
-    builder.add(camera_spec(), 4.0)
-    builder.add(lidar(), 4.0)
-    happened: list[str] = []
-    nearest, write = nearest_all, pipeline.Window.write
-
-    def beginning(*arguments: Any) -> Any:
-        happened.append("begun")
-        return nearest(*arguments)
-
-    def writing(self: Any, container: Any) -> None:
-        happened.append("written")
-        write(self, container)
-
-    monkeypatch.setattr("recorder.archives.edgefirst.pipeline.nearest_all", beginning)
-    monkeypatch.setattr(pipeline.Window, "write", writing)
-    pack(builder.close())
     windows = happened.count("written")
     assert windows == happened.count("begun") > 3
-    begun = [happened[:at].count("begun") for at, what in enumerate(happened) if what == "written"]
-    assert begun == [min(windows, 1 + AHEAD + number) for number in range(windows)]
+    ahead = [happened[:at].count("begun") for at, what in enumerate(happened) if what == "written"]
+    assert ahead == [min(windows, 1 + AHEAD + number) for number in range(windows)]
 
 
 def test_packing_leaves_the_processors_to_the_packers_own_threads(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from tests.session.build import (
     START_NS,
     WIDTH,
     Builder,
+    build_session,
     camera_spec,
     imu_spec,
     radar_spec,
@@ -211,11 +212,10 @@ def test_real_samples_and_several_transmitters(tmp_path: Path) -> None:
         channels=(replace(spec.channels[0], shape=shape), *spec.channels[1:]),
         files={"radar.json": text},
     )
-    builder = Builder(tmp_path / "s")
-    builder.add(camera_spec(), 0.1)
-    builder.add(spec, 0.1)
-    builder.add(imu_spec(), 0.1)
-    data = pack(builder.close(), radar_gain=1.0)
+    data = pack(
+        build_session(tmp_path / "s", camera_spec(), spec, imu_spec(), seconds=0.1).path,
+        radar_gain=1.0,
+    )
     assert data.picture(0, "radar.png").shape == (3 * 32, 2 * 2 * 8)
     assert data.cube(0, 3, 2).shape == (3, 2, 32, 8, 2)
 
@@ -242,9 +242,7 @@ def test_second_returns_by_option(tmp_path: Path) -> None:
 
 def test_frame_numbers_of_more_than_three_digits(tmp_path: Path) -> None:
     """The client looks for three digits at least, and no more zeros than that takes."""
-    builder = Builder(tmp_path / "s")
-    builder.add(camera_spec(), count=1002)
-    data = pack(builder.close(), every=1001)
+    data = pack(build_session(tmp_path / "s", camera_spec(), count=1002).path, every=1001)
     assert set(data.files) == {f"{BASE}/{BASE}_{n}.camera.jpeg" for n in ("000", "1001")}
 
 

@@ -10,7 +10,6 @@ import cv2
 import numpy as np
 import pytest
 
-from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.common.errors import ArchiveError
 from tests.archives.edgefirst.rig import (
     BASE,
@@ -30,6 +29,7 @@ from tests.session.build import (
     WIDTH,
     Builder,
     camera_spec,
+    gnss_spec,
 )
 
 pa: Any = pytest.importorskip("pyarrow", reason="needs pyarrow (the extra `archives`)")
@@ -230,17 +230,10 @@ def test_classes_of_pixels(tmp_path: Path) -> None:
     assert json.loads(metadata[b"labels"]) == ["class_0", "class_1", "class_2"]
 
 
-def gps() -> StreamSpec:
-    text = "latitude, longitude, height"
-    return StreamSpec(
-        "gnss", (ChannelSpec("pos", "raw", "f8", (3,), text, "deg, m"),), rate_hz=10.0
-    )
-
-
 def test_places(tmp_path: Path) -> None:
     builder = Builder(tmp_path / "s")
     builder.add(camera_spec(), 0.5)
-    made = builder.add(gps(), 0.6)
+    made = builder.add(gnss_spec(), 0.6)
     fixes = np.tile([52.5, -13.25, 34.0], (len(made.t_ns), 1))
     fixes.astype("<f8").tofile(builder.path / "gnss/pos")
     data = pack(builder.close())

@@ -29,7 +29,7 @@ from recorder.perception.geometry import rotation_of_rpy, transform
 from recorder.perception.poses import Block
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
-from tests.session.build import START_MONO_NS, START_NS, Builder, camera_spec
+from tests.session.build import START_MONO_NS, START_NS, Builder, build_session, camera_spec
 
 pa: Any = pytest.importorskip("pyarrow", reason="needs pyarrow (the extra `archives`)")
 ipc: Any = pytest.importorskip("pyarrow.ipc")
@@ -232,9 +232,7 @@ def test_a_split_by_blocks_changes_only_between_them() -> None:
 
 @pytest.fixture
 def camera(tmp_path: Path) -> Iterator[Stream]:
-    builder = Builder(tmp_path / "s")
-    builder.add(camera_spec(), 2.0)
-    with Session(builder.close()) as session:
+    with Session(build_session(tmp_path / "s", camera_spec(), seconds=2.0).path) as session:
         yield session.streams["camera"]
 
 

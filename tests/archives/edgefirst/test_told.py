@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,6 @@ from recorder.archives.edgefirst import samples
 from recorder.archives.edgefirst.samples import Split
 from recorder.archives.edgefirst.sensors import radar_points
 from recorder.archives.edgefirst.session import SessionPacker
-from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.common.errors import ArchiveError, StorageError
 from recorder.perception.radar.radar import Detections, SpeedMethod
 from tests.archives.edgefirst.rig import (
@@ -34,7 +32,9 @@ from tests.session.build import (
     START_NS,
     WIDTH,
     Builder,
+    build_session,
     camera_spec,
+    gnss_spec,
     radar_spec,
 )
 
@@ -46,11 +46,7 @@ def test_exif_tells_time_place_lens_and_device(tmp_path: Path, images: str) -> N
     builder = Builder(tmp_path / "s")
     settings = {"make": "Acme", "model": "Eye 3", "serial": "42", "exposure_ms": 12.5}
     made = builder.add(replace(camera_spec(), settings=settings), count=2)
-    text = "latitude, longitude, height"
-    gnss = StreamSpec(
-        "gnss", (ChannelSpec("pos", "raw", "f8", (3,), text, "deg, m"),), rate_hz=10.0
-    )
-    fixes = builder.add(gnss, count=3)
+    fixes = builder.add(gnss_spec(), count=3)
     np.tile([-52.5, 13.26, -4.0], (len(fixes.t_ns), 1)).astype("<f8").tofile(
         builder.path / "gnss/pos"
     )
@@ -203,9 +199,7 @@ def test_sensors_without_a_sample_and_frames_without_packets(tmp_path: Path) -> 
 
 def test_streams_that_cannot_be_read(tmp_path: Path) -> None:
     """Made by others, beside what was recorded."""
-    builder = Builder(tmp_path / "s")
-    builder.add(camera_spec(), count=2)
-    path = builder.close()
+    path = build_session(tmp_path / "s", camera_spec(), count=2).path
     (path / "_pose").mkdir()
     (path / "_pose/meta.json").write_text("{")
     data = pack(path)
@@ -230,9 +224,7 @@ def test_a_replaced_session_keeps_its_name_in_any_order(tmp_path: Path) -> None:
     """All began in the same second; a new one does not take the name of one that is replaced."""
     paths = {}
     for count, name in enumerate("abcd", start=1):
-        builder = Builder(tmp_path / name)
-        builder.add(camera_spec(), count=count)
-        paths[name] = builder.close()
+        paths[name] = build_session(tmp_path / name, camera_spec(), count=count).path
     pack_all([paths[name] for name in "abc"], tmp_path / "out")
     data = pack_all([paths[name] for name in "dca"], tmp_path / "out")
     bases = {"a": BASE, "b": f"{BASE}_2", "c": f"{BASE}_3", "d": f"{BASE}_4"}
@@ -261,9 +253,7 @@ def test_a_cameras_name_does_not_make_two_sequences_one(
 
 def test_two_copies_of_a_session_are_refused(tmp_path: Path) -> None:
     for folder in "ab":
-        builder = Builder(tmp_path / folder / "s")
-        builder.add(camera_spec(), count=1)
-        builder.close()
+        build_session(tmp_path / folder / "s", camera_spec(), count=1)
     with pytest.raises(ArchiveError, match=r"b/s: has the name and the start of .*a/s"):
         pack_all([tmp_path / "a/s", tmp_path / "b/s"], tmp_path / "out")
 
@@ -285,35 +275,6 @@ def test_sessions_are_closed_when_they_are_packed(
     assert opened[2] <= opened[1] <= opened[0]
 
 
-@pytest.mark.parametrize("container", ["zip", "folder"])
-def test_all_is_synced_before_it_is_in_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, container: str
-) -> None:
-    builder = Builder(tmp_path / "s")
-    builder.add(camera_spec(), count=1)
-    synced: list[str] = []
-    fsync = os.fsync
-
-    def syncing(fd: int) -> None:
-        synced.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
-        fsync(fd)
-
-    class Library:
-        def __init__(self, *_: object, **__: object) -> None:
-            pass
-
-        def syncfs(self, fd: int) -> int:
-            synced.append("all")
-            return 0
-
-    monkeypatch.setattr(os, "fsync", syncing)
-    monkeypatch.setattr(ctypes, "CDLL", Library)
-    pack(builder.close(), container=container)
-    part = tmp_path / "s/_archives/edgefirst/.s.part/s"
-    for path in (part / "s.arrow", part, part / "s.zip" if container == "zip" else "all"):
-        assert str(path) in synced
-
-
 def test_a_file_system_that_cannot_be_synced_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,8 +287,6 @@ def test_a_file_system_that_cannot_be_synced_is_told(
 
     monkeypatch.setattr(ctypes, "CDLL", Library)
     monkeypatch.setattr(ctypes, "get_errno", lambda: 5)
-    builder = Builder(tmp_path / "s")
-    builder.add(camera_spec(), count=1)
     with pytest.raises(StorageError, match="cannot be synced: Input/output error"):
-        pack(builder.close(), container="folder")
+        pack(build_session(tmp_path / "s", camera_spec(), count=1).path, container="folder")
     assert not list((tmp_path / "s/_archives/edgefirst").iterdir())

@@ -16,14 +16,12 @@ from recorder.common.errors import ArchiveError
 from recorder.session.layout import ARCHIVES
 from recorder.session.outputs import read_records
 from tests.archives.finalize.test_finalizer import FakePacker
-from tests.session.build import Builder, camera_spec
+from tests.session.build import build_session, camera_spec
 
 
 @pytest.fixture
 def session(tmp_path: Path) -> Path:
-    builder = Builder(tmp_path / "drive")
-    builder.add(camera_spec(), 0.2)
-    return builder.close()
+    return build_session(tmp_path / "drive", camera_spec(), seconds=0.2).path
 
 
 @dataclass

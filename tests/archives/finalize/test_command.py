@@ -19,7 +19,7 @@ from recorder.common.errors import ConfigError, UsageError
 from recorder.config.driver_schema import DriverSchema
 from recorder.config.loading import load_config
 from recorder.recording.postprocessing.steps import option_arguments
-from tests.session.build import Builder, camera_spec, imu_spec
+from tests.session.build import build_session, camera_spec, imu_spec
 
 pytest.importorskip("numcodecs", reason="needs numcodecs (the extra `archives`)")
 
@@ -33,9 +33,7 @@ def gave_way(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 def session(path: Path) -> Path:
-    builder = Builder(path)
-    builder.add(camera_spec(), 0.2)
-    return builder.close()
+    return build_session(path, camera_spec(), seconds=0.2).path
 
 
 def run(*args: object) -> int:
@@ -61,9 +59,7 @@ def test_text_and_json(
 
 def test_several_sessions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good = [session(tmp_path / name) for name in ("a", "b")]
-    open_ = Builder(tmp_path / "open")
-    open_.add(imu_spec(), 0.1)
-    open_.close("recording")
+    open_ = build_session(tmp_path / "open", imu_spec(), seconds=0.1, state="recording")
     out = tmp_path / "out"
     code = run(good[0], open_.path, good[1], "--to", "ncore", "--out", out)
     captured = capsys.readouterr()

@@ -28,7 +28,7 @@ from recorder.common.errors import (
     UsageError,
 )
 from tests.acceptance.command import contents
-from tests.session.build import Builder, imu_spec
+from tests.session.build import build_session, imu_spec
 
 
 @dataclass
@@ -78,9 +78,7 @@ def packer(monkeypatch: pytest.MonkeyPatch) -> CollectingPacker:
 
 
 def make(path: Path, state: str = "clean") -> Path:
-    builder = Builder(path)
-    builder.add(imu_spec(), 0.1)
-    return builder.close(state)
+    return build_session(path, imu_spec(), seconds=0.1, state=state).path
 
 
 @pytest.fixture

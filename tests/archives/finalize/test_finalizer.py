@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import itertools
 import json
 import os
 import platform
@@ -31,7 +32,7 @@ from recorder.session.outputs import read_records
 from recorder.session.part import Moment, Part
 from recorder.session.validation import validate
 from tests.acceptance.command import contents
-from tests.session.build import Builder, camera_spec, imu_spec
+from tests.session.build import Builder, build_session, camera_spec, imu_spec
 
 
 @dataclass
@@ -75,9 +76,7 @@ def packer(monkeypatch: pytest.MonkeyPatch) -> FakePacker:
 
 @pytest.fixture
 def session(tmp_path: Path) -> Path:
-    builder = Builder(tmp_path / "drive")
-    builder.add(camera_spec(), 0.2)
-    return builder.close()
+    return build_session(tmp_path / "drive", camera_spec(), seconds=0.2).path
 
 
 def in_place(session: Path) -> dict[str, bytes]:
@@ -132,7 +131,8 @@ def test_the_record_of_a_part_is_the_parts(packer: FakePacker, session: Path) ->
 def test_archives_elsewhere_leave_their_record_beside_them(
     packer: FakePacker, session: Path, tmp_path: Path
 ) -> None:
-    list(finalize(session, [ArchiveRequest("fake")], out=tmp_path / "out"))
+    (result,) = finalize(session, [ArchiveRequest("fake")], out=tmp_path / "out")
+    assert result.files[-1] == tmp_path / "out/fake/drive.bin"
     assert read_records(session) == {} and not (session / ARCHIVES).exists()
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"fake", "fake.drive.json"}
 
@@ -194,37 +194,44 @@ def test_an_interrupt_leaves_nothing(packer: FakePacker, session: Path) -> None:
     assert in_place(session) == {}
 
 
-class Renames:
-    """Counts the steps by which archives come into place, and fails at one of them."""
+def fail_renames(
+    monkeypatch: pytest.MonkeyPatch, at: int, *, dead: bool = False, behind: bool = False
+) -> None:
+    """Fail at one of the steps by which archives come into place.
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, failing: int, *, dead: bool) -> None:
-        self._calls, self._failing, self._dead = 0, failing, dead
-        self._exchange, self._rename = staging.exchange, Path.rename
-        monkeypatch.setattr(staging, "exchange", self.exchange)
-        monkeypatch.setattr(Path, "rename", lambda path, target: self.rename(path, target))
+    Args:
+        monkeypatch: replaces the calls.
+        at: number of the step.
+        dead: nothing after it is done, either.
+        behind: the step is done, and then interrupted.
+    """
+    numbers = itertools.count(1)
 
-    def exchange(self, one: Path, other: Path) -> None:
-        self._count(other)
-        self._exchange(one, other)
+    def failed(real: Callable[[Path, Path], object]) -> Callable[[Path, Path], None]:
+        def call(one: Path, other: Path) -> None:
+            number = next(numbers)
+            if not behind and (number == at or (dead and number > at)):
+                raise OSError(errno.EIO, "Input/output error", str(other))
+            real(one, other)
+            if behind and number == at:
+                raise KeyboardInterrupt
 
-    def rename(self, path: Path, target: Path) -> None:
-        self._count(target)
-        self._rename(path, target)
+        return call
 
-    def _count(self, target: Path) -> None:
-        self._calls += 1
-        if self._calls == self._failing or (self._dead and self._calls > self._failing):
-            raise OSError(errno.EIO, "Input/output error", str(target))
+    monkeypatch.setattr(staging, "exchange", failed(staging.exchange))
+    monkeypatch.setattr(Path, "rename", failed(Path.rename))
 
 
+@pytest.mark.parametrize("behind", [False, True])
 @pytest.mark.parametrize("failing", [1, 2, 3])
 def test_renames_that_fail_are_taken_back(
-    packer: FakePacker, session: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+    packer: FakePacker, session: Path, monkeypatch: pytest.MonkeyPatch, failing: int, behind: bool
 ) -> None:
     list(finalize(session, [ArchiveRequest("fake")]))
     packer.content = b"two"
-    Renames(monkeypatch, failing, dead=False)
-    with pytest.raises(StorageError, match=r"fake: .*Input/output error"):
+    fail_renames(monkeypatch, failing, behind=behind)
+    text = None if behind else r"fake: .*Input/output error"
+    with pytest.raises(KeyboardInterrupt if behind else StorageError, match=text):
         list(finalize(session, [ArchiveRequest("fake")]))
     assert in_place(session) == {"drive.bin": b"one", "drive.d/part": b"one"}
 
@@ -236,7 +243,7 @@ def test_a_kill_between_renames_leaves_no_mixture(
     """The file that names the others never stands beside some that are not its own."""
     list(finalize(session, [ArchiveRequest("fake")]))
     packer.content = b"two"
-    Renames(monkeypatch, failing, dead=True)  # nothing is taken back, as after a kill
+    fail_renames(monkeypatch, failing, dead=True)  # nothing is taken back, as after a kill
     with pytest.raises(StorageError):
         list(finalize(session, [ArchiveRequest("fake")]))
     left = in_place(session)
@@ -245,40 +252,6 @@ def test_a_kill_between_renames_leaves_no_mixture(
     monkeypatch.setattr("recorder.archives.base.load_packer", lambda name: packer)
     list(finalize(session, [ArchiveRequest("fake")]))
     assert in_place(session) == {"drive.bin": b"two", "drive.d/part": b"two"}
-
-
-@pytest.mark.parametrize("at", [1, 2, 3])
-def test_an_interrupt_right_behind_a_rename_is_taken_back(
-    packer: FakePacker, session: Path, monkeypatch: pytest.MonkeyPatch, at: int
-) -> None:
-    list(finalize(session, [ArchiveRequest("fake")]))
-    packer.content = b"two"
-    calls = 0
-
-    def interrupted(real: Callable[[Path, Path], object]) -> Callable[[Path, Path], None]:
-        def call(one: Path, other: Path) -> None:
-            nonlocal calls
-            calls += 1
-            real(one, other)
-            if calls == at:
-                raise KeyboardInterrupt
-
-        return call
-
-    monkeypatch.setattr(staging, "exchange", interrupted(staging.exchange))
-    monkeypatch.setattr(Path, "rename", interrupted(Path.rename))
-    with pytest.raises(KeyboardInterrupt):
-        list(finalize(session, [ArchiveRequest("fake")]))
-    assert in_place(session) == {"drive.bin": b"one", "drive.d/part": b"one"}
-
-
-def test_out_takes_the_place_of_the_sessions_own_folder(
-    packer: FakePacker, session: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "far" / "away"
-    (result,) = finalize(session, [ArchiveRequest("fake")], out=out)
-    assert result.files[-1] == out / "fake/drive.bin"
-    assert not (session / ARCHIVES).exists()
 
 
 @pytest.mark.parametrize(
@@ -458,9 +431,7 @@ def test_options_are_checked_first(
 
 
 def test_verify_lets_odd_times_of_plain_traces_pass(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "plain", plain=True)
-    builder.add(imu_spec(), 0.1)
-    path = builder.close()
+    path = build_session(tmp_path / "plain", imu_spec(), seconds=0.1, plain=True).path
     ts = np.fromfile(path / "imu/ts")
     ts[1] = ts[0]
     ts.tofile(path / "imu/ts")

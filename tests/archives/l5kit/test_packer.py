@@ -20,7 +20,15 @@ from recorder.perception.calibration import Calibration
 from recorder.session.reader import Session
 from tests.archives.l5kit.rig import Dataset, S, pack, still, sweeps, write_boxes
 from tests.archives.ncore.packer_rig import add_poses, lidar, rig, still_imu
-from tests.session.build import START_MONO_NS, START_NS, Builder, camera_spec, imu_spec, radar_spec
+from tests.session.build import (
+    START_MONO_NS,
+    START_NS,
+    Builder,
+    build_session,
+    camera_spec,
+    imu_spec,
+    radar_spec,
+)
 
 
 def test_a_session_is_a_scene(tmp_path: Path) -> None:
@@ -115,9 +123,7 @@ def test_only_an_imu(tmp_path: Path) -> None:
 
 
 def test_nothing_to_pack_is_refused(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "s")
-    builder.add(radar_spec(), count=0)
-    path = builder.close()
+    path = build_session(tmp_path / "s", radar_spec(), count=0).path
     with pytest.raises(SessionError, match="radar: has no sample with a time"):
         pack(path, lidar="radar")
     assert not list((path / "_archives/l5kit").iterdir())
@@ -437,9 +443,7 @@ def test_an_error_in_the_times_names_their_stream(
 def test_a_window_of_stamps_that_all_go_back_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    builder = Builder(tmp_path / "s", plain=True)
-    builder.add(lidar(), count=7)
-    path = builder.close()
+    path = build_session(tmp_path / "s", lidar(), count=7, plain=True).path
     (np.array([10.0, 11, 10.5, 11, 12, 13, 12.5]) + 1e9).tofile(path / "lidar/ts")
     monkeypatch.setattr(frames, "_WINDOW", 2)
     with Session(path) as session:

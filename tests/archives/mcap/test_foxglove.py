@@ -29,7 +29,15 @@ from recorder.session.reader import Session
 from recorder.session.session_part import SessionPart
 from tests.archives.mcap.reading import Logged, Read, read
 from tests.archives.ncore.packer_rig import CALIBRATION, lidar, still_imu
-from tests.session.build import START_NS, Builder, Recorded, camera_spec, imu_spec, raw_camera_spec
+from tests.session.build import (
+    START_NS,
+    Builder,
+    Recorded,
+    build_session,
+    camera_spec,
+    imu_spec,
+    raw_camera_spec,
+)
 from tests.viewers.live.foxglove.client import stamp_ns
 from tests.viewers.live.views.sensors import play
 
@@ -231,9 +239,7 @@ def test_samples_of_a_fast_sensor_have_their_numbers_and_pictures_no_compression
 def test_places_of_sensors_come_before_poses_that_are_older_than_the_samples(
     tmp_path: Path,
 ) -> None:
-    builder = Builder(tmp_path / "drive")
-    builder.add(camera_spec(), 0.1)
-    path = builder.close()
+    path = build_session(tmp_path / "drive", camera_spec(), seconds=0.1).path
     (path / "calibration.yaml").write_text(CALIBRATION)
     (path / "_pose").mkdir()
     t_s = (START_NS + np.arange(-2, 3) * 1_000_000_000) / 1e9
@@ -314,9 +320,7 @@ def test_raw_pictures_have_their_values(tmp_path: Path, pixels: RawPixels, encod
 
 
 def test_a_lidar_without_usable_metadata_is_an_error_that_names_it(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "drive")
-    builder.add(lidar(), 0.2)
-    path = builder.close()
+    path = build_session(tmp_path / "drive", lidar(), seconds=0.2).path
     (path / "lidar" / "lidar.json").write_text("{}")
     with pytest.raises(ArchiveError, match=r"lidar: .*lidar\.json: is not usable"):
         pack(path, tmp_path)

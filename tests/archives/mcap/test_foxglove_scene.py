@@ -14,7 +14,7 @@ from recorder.session.events import make_event
 from recorder.session.part import Moment, Part
 from tests.archives.mcap.test_foxglove import pack, simulated, stamps
 from tests.archives.ncore.packer_rig import CALIBRATION, add_poses
-from tests.session.build import START_NS, Builder, camera_spec
+from tests.session.build import START_NS, Builder, build_session, camera_spec
 from tests.viewers.live.foxglove.client import stamp_ns
 from tests.viewers.live.foxglove.test_playback import box, write_labels
 from tests.viewers.live.views.sensors import play
@@ -40,9 +40,7 @@ def test_positions_are_fixes_and_samples_without_one_are_left_out(tmp_path: Path
 @pytest.fixture
 def surrounded(tmp_path: Path) -> Path:
     """A camera, a calibration, eleven poses along x, and ten sets of labels, 100 ms apart."""
-    builder = Builder(tmp_path / "drive")
-    builder.add(camera_spec(), 1.0)
-    path = builder.close()
+    path = build_session(tmp_path / "drive", camera_spec(), seconds=1.0).path
     (path / "calibration.yaml").write_text(CALIBRATION)
     t_ns = START_NS + np.arange(11) * 100_000_000
     add_poses(path, t_ns, np.stack([np.arange(11.0), np.zeros(11), np.zeros(11)], 1), "_pose")

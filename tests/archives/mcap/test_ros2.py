@@ -38,6 +38,7 @@ from tests.session.build import (
     START_NS,
     Builder,
     Recorded,
+    build_session,
     camera_spec,
     imu_spec,
     radar_spec,
@@ -157,9 +158,7 @@ def test_camera_info_is_the_calibration(bag: Bag) -> None:
 
 
 def test_a_fisheye_is_equidistant(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "drive")
-    builder.add(camera_spec(), 0.1)
-    builder.close()
+    builder = build_session(tmp_path / "drive", camera_spec(), seconds=0.1)
     (builder.path / "calibration.yaml").write_text(
         "sensors: {camera: {model: opencv-fisheye, resolution: [32, 24], "
         "parameters: {fx: 30, fy: 30, cx: 15, cy: 11, k1: 0.1, k2: 0.2, k3: 0.3, k4: 0.4}}}"
@@ -192,9 +191,7 @@ def test_raw_pictures_have_the_recorded_values(
 
 
 def test_raw_pictures_become_jpegs_on_request_and_it_is_noted(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "drive")
-    builder.add(raw_camera_spec(), 0.2)
-    builder.close()
+    builder = build_session(tmp_path / "drive", raw_camera_spec(), seconds=0.2)
     bag = pack(builder, raw_pictures="jpeg")
     assert len(bag.of("/camera/image/compressed")) == 6
     assert bag.of("/camera/image/compressed")[0].data[:2].tobytes() == b"\xff\xd8"
@@ -258,9 +255,8 @@ def test_a_detection_is_as_large_as_its_fields() -> None:
 
 @pytest.mark.parametrize("order", ["destaggered", "staggered"])
 def test_images_have_the_recorded_values(tmp_path: Path, order: str) -> None:
-    builder = Builder(tmp_path / "drive")
-    made = builder.add(lidar(), 0.2)
-    builder.close()
+    builder = build_session(tmp_path / "drive", lidar(), seconds=0.2)
+    made = builder.streams["lidar"]
     bag = pack(builder, lidar="ranges", points=order)
     assert "/lidar/points" not in bag.messages
     sweeps = SweepPoints(made.spec)
@@ -282,10 +278,7 @@ def test_images_have_the_recorded_values(tmp_path: Path, order: str) -> None:
 
 
 def test_a_lidar_may_be_left_out(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "drive")
-    builder.add(lidar(), 0.2)
-    builder.add(still_imu(), 0.2)
-    builder.close()
+    builder = build_session(tmp_path / "drive", lidar(), still_imu(), seconds=0.2)
     assert not [t for t in pack(builder, lidar="none").messages if t.startswith("/lidar")]
 
 
@@ -381,9 +374,8 @@ def test_hostile_marks_are_packed(tmp_path: Path, text: str) -> None:
 
 
 def test_a_time_beyond_the_seconds_of_ros_names_the_stream(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "drive", plain=True)
-    made = builder.add(still_imu(), 0.1)
-    builder.close()
+    builder = build_session(tmp_path / "drive", still_imu(), seconds=0.1, plain=True)
+    made = builder.streams["imu"]
     (made.t_ns / 1e9 + 2**31).astype("<f8").tofile(builder.path / "imu" / "ts")
     with pytest.raises(FormatError, match=r"imu, sample 0: .*int32 seconds, until 2038"):
         pack(builder)

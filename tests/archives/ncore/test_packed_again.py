@@ -19,7 +19,7 @@ from recorder.archives.ncore.format.sequence import StoreKind
 from recorder.common.errors import ArchiveError, StorageError
 from tests.archives.ncore import build
 from tests.archives.ncore.packer_rig import CALIBRATION
-from tests.session.build import START_NS, Builder, camera_spec
+from tests.session.build import START_NS, build_session, camera_spec
 
 MAIN = {"itar": "drive.ncore4.zarr.itar", "folder": "drive.ncore4.zarr"}
 LABELS = {"itar": "drive.ncore4-labels.zarr.itar", "folder": "drive.ncore4-labels.zarr"}
@@ -27,9 +27,7 @@ LABELS = {"itar": "drive.ncore4-labels.zarr.itar", "folder": "drive.ncore4-label
 
 @pytest.fixture
 def session(tmp_path: Path) -> Path:
-    builder = Builder(tmp_path / "drive")
-    builder.add(camera_spec(), 0.5)
-    return builder.close()
+    return build_session(tmp_path / "drive", camera_spec(), seconds=0.5).path
 
 
 def pack(session: Path, **options: Any) -> tuple[Path, list[str]]:

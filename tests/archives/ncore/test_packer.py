@@ -16,6 +16,7 @@ from recorder.perception.earth import earth_points, local_axes, local_to_earth
 from recorder.perception.geometry import rotation_of_rpy, transform
 from recorder.perception.lidar.lidar import OusterOptics
 from recorder.session.reader import Session
+from tests.archives.contract import backward, recovered
 from tests.archives.ncore.packer_rig import (
     CALIBRATION,
     LIDAR_JSON,
@@ -28,7 +29,7 @@ from tests.archives.ncore.packer_rig import (
     still_imu,
 )
 from tests.perception.test_earth_poses import ORIGIN, add_gnss, even, positions
-from tests.session.build import START_NS, Builder, camera_spec, radar_spec
+from tests.session.build import START_NS, Builder, build_session, camera_spec, radar_spec
 
 S = 1_000_000_000
 
@@ -280,16 +281,12 @@ def test_positions_place_another_trajectory_on_earth(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("spec", [camera_spec(), lidar(), radar_spec(), still_imu()])
 def test_one_sensor_only(tmp_path: Path, spec: Any) -> None:
-    builder = Builder(tmp_path / "s")
-    builder.add(spec, count=3)
-    packed = pack(builder.close())
+    packed = pack(build_session(tmp_path / "s", spec, count=3).path)
     assert packed.result.summary["frames"][spec.name] == 3
 
 
 def test_a_single_sample(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "s")
-    builder.add(camera_spec(), count=1)
-    packed = pack(builder.close(), poses="identity")
+    packed = pack(build_session(tmp_path / "s", camera_spec(), count=1).path, poses="identity")
     assert len(packed.times_us("cameras/camera")) == 1
     assert len(packed.pose_times_us()) == 2
 
@@ -309,23 +306,14 @@ def test_late_streams_and_early_ends(tmp_path: Path) -> None:
 
 
 def test_equal_and_backward_times(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "s", plain=True)
-    builder.add(camera_spec(), count=10)
-    path = builder.close()
-    ts = np.fromfile(path / "camera/ts")
-    ts[3], ts[6] = ts[2], ts[4] - 0.01
-    ts.tofile(path / "camera/ts")
-    packed = pack(path)
+    packed = pack(backward(tmp_path / "s"))
     assert len(packed.times_us("cameras/camera")) == 8
     assert packed.noted("camera: 1 samples left out: they end in the same microsecond") == 1
     assert packed.noted("camera: 1 samples left out: their times go backward") == 1
 
 
 def test_a_recovered_session_with_gaps(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "s")
-    builder.add(camera_spec(), seq=[0, 1, 2, 7, 8])
-    builder.lose("camera", 3, 6)
-    packed = pack(builder.close("recovered"))
+    packed = pack(recovered(tmp_path / "s"))
     assert packed.noted("session: recovered") == 1
     assert packed.noted("camera: lost samples: 4 (buffer)") == 1
     assert packed.meta["generic_meta_data"]["lost"]["camera"]["counted"] == {"buffer": 4}

@@ -24,17 +24,20 @@ from recorder.session.reader import Session
 from recorder.session.vrs.files import open_vrs
 from recorder.session.vrs.records import ConfigurationData, StateData
 from tests.acceptance.command import contents
+from tests.archives.contract import backward, recovered
 from tests.archives.ncore.packer_rig import add_poses
 from tests.recording.writer.vrs_session import EPOCH, SPECS, Recording, stream_of
 from tests.session.build import (
     START_MONO_NS,
     START_NS,
     Builder,
+    build_session,
     camera_spec,
     full_session,
     imu_spec,
     radar_spec,
 )
+from tests.support.changes import flip
 
 CALIBRATION = "sensors: {camera: {model: opencv-pinhole, resolution: [32, 24]}}\n"
 
@@ -245,9 +248,7 @@ def test_a_session_vrs_without_index_is_only_read(recording: Recording, tmp_path
 
 
 def test_poses_and_labels_are_packed(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "s")
-    builder.add(camera_spec(), 0.2)
-    path = builder.close()
+    path = build_session(tmp_path / "s", camera_spec(), seconds=0.2).path
     t_ns = START_NS + np.arange(0, 4, dtype=np.int64) * 50_000_000
     add_poses(path, t_ns, np.stack([np.arange(4.0), np.zeros(4), np.ones(4)], 1), "_pose")
     for file, kind in (("_labels/camera", "boxes"), ("_cuboids/hand", "cuboids")):
@@ -301,13 +302,7 @@ def test_compressed_records_hold_the_same(
 
 
 def test_a_plain_trace_with_backward_times(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "plain", plain=True)
-    builder.add(camera_spec(), count=10)
-    builder.add(imu_spec(), count=20)
-    path = builder.close()
-    ts = np.fromfile(path / "camera/ts")
-    ts[3], ts[6] = ts[2], ts[4] - 0.01
-    ts.tofile(path / "camera/ts")
+    path = backward(tmp_path / "plain")
     result = pack(path)
     assert sum("2 samples with equal or backward times" in note for note in result.notes) == 1
     with VrsReader(result.files[0]) as vrs, Session(path) as opened:
@@ -319,17 +314,8 @@ def test_a_plain_trace_with_backward_times(tmp_path: Path) -> None:
 
 
 def test_what_is_odd_is_said_once(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "s")
-    builder.add(camera_spec(), seq=[0, 1, 2, 7, 8])
-    builder.add(radar_spec(), count=0)
-    builder.lose("camera", 3, 6)
-    result = pack(builder.close("recovered"))
-    for sentence in (
-        "camera: lost samples: 4 (buffer)",
-        "radar: no sample was recorded",
-        "session: recovered: ",
-        "session: has no session.vrs",
-    ):
+    result = pack(recovered(tmp_path / "s"))
+    for sentence in ("session: recovered: ", "session: has no session.vrs"):
         assert sum(note.startswith(sentence) for note in result.notes) == 1, result.notes
     with VrsReader(result.files[0]) as vrs:
         assert [v["seq"] for v, _ in blocks_of(vrs, "camera")] == [0, 1, 2, 7, 8]
@@ -348,12 +334,8 @@ def test_a_trace_without_streams_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_failure_names_archive_stream_and_sample(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "drive")
-    builder.add(radar_spec(), count=6)
-    path = builder.close()
-    raw = bytearray((path / "radar/valid").read_bytes())
-    raw[len(raw) // 2] ^= 0xFF
-    (path / "radar/valid").write_bytes(raw)
+    path = build_session(tmp_path / "drive", radar_spec(), count=6).path
+    flip(path / "radar/valid", (path / "radar/valid").stat().st_size // 2, 0xFF)
     with Session(path) as opened:
         context = PackingContext(opened, tmp_path, PACKER.check({}), Calibration())
         with pytest.raises(FormatError, match=r"^radar, sample \d: .*radar/valid"):
@@ -379,10 +361,7 @@ def test_memory_does_not_grow_with_the_session(tmp_path: Path) -> None:
 
 
 def test_a_stream_without_times_is_left_out_and_told_of_once(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "s", plain=True)
-    builder.add(imu_spec("a"), 0.2)
-    builder.add(imu_spec("b"), 0.2)
-    path = builder.close()
+    path = build_session(tmp_path / "s", imu_spec("a"), imu_spec("b"), seconds=0.2, plain=True).path
     meta = json.loads((path / "b/meta.json").read_text())
     del meta["ts"]
     (path / "b/meta.json").write_text(json.dumps(meta))

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from recorder.cli import main
-from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.common.errors import FormatError, SessionError, StorageError, UsageError
 from recorder.common.files import PosixDisk
 from recorder.fleet.catalog.catalog import KnownRows, update_catalog
@@ -22,14 +21,10 @@ from recorder.fleet.catalog.rows import Mark, Place, Row, read_row
 from recorder.fleet.catalog.table import CATALOG, read_table, write_table
 from recorder.session.event_clips import KeptEvent, write_events
 from recorder.session.events import make_event
-from tests.session.build import START_NS, Builder, imu_spec
+from tests.session.build import START_NS, Builder, gnss_spec, imu_spec
 from tests.viewers.report.index_rig import HOSTILE, make_session
 
 parquet = pytest.importorskip("pyarrow.parquet")
-
-GNSS = StreamSpec(
-    "gnss", (ChannelSpec("pos", "raw", "f8", (3,), "latitude, longitude, height", "deg, m"),), 10.0
-)
 
 
 def drive(folder: Path, positions: list[list[float]] | None = None, **header: Any) -> Path:
@@ -40,7 +35,7 @@ def drive(folder: Path, positions: list[list[float]] | None = None, **header: An
     builder.events.append(make_event("mark", START_NS + 10**8, "", text="Pothole"))
     if positions is not None:
         values = np.array(positions, "<f8")
-        builder.add(GNSS, seq=range(len(values)), data={"pos": values})
+        builder.add(gnss_spec(), seq=range(len(values)), data={"pos": values})
     builder.close()
     path = folder / "_recorder/session.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | header))

@@ -30,6 +30,7 @@ from tests.formats.bags.kit import (
     write_bag,
     write_mcap,
 )
+from tests.support.changes import flip
 
 PARTS = [[imu("/imu", START_NS + n * SECOND, (n, 0, 0), (0, 0, 0))] for n in range(12)]
 
@@ -200,9 +201,7 @@ def test_the_beginning_is_found_before_damage(tmp_path: Path) -> None:
     sent = [compressed("/c", jpeg(k), START_NS + k * SECOND, START_NS - 5) for k in range(5)]
     sent.append(imu("/late", START_NS + 5 * SECOND, (0, 0, 0), (0, 0, 0)))
     path = write_mcap(tmp_path / "a.mcap", sent, compression=CompressionType.NONE, chunk_size=700)
-    content = bytearray(path.read_bytes())
-    content[content.index(jpeg(3)) + 30] ^= 1
-    path.write_bytes(content)
+    flip(path, path.read_bytes().index(jpeg(3)) + 30)
     with Bag(path) as bag:
         assert origin_ns(bag) == START_NS - 5
 
@@ -221,9 +220,7 @@ def test_a_damaged_chunk_hides_no_other(tmp_path: Path, indexed: bool) -> None:
             channel = channels[2 if number > 30 else number % 2]
             writer.add_message(channel, START_NS + number, bytes([number]) * 80, START_NS)
         writer.finish()  # type: ignore[no-untyped-call]
-    content = bytearray(path.read_bytes())
-    content[content.index(bytes([9]) * 80) + 40] ^= 1
-    path.write_bytes(content)
+    flip(path, path.read_bytes().index(bytes([9]) * 80) + 40)
     with Bag(path) as bag:
         found = list(bag.messages(["/a", "/b", "/c"]))
     faults = {message.topic: message for message in found if message.fault}

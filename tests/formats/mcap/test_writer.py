@@ -23,6 +23,7 @@ from recorder.formats.mcap.index import check_file
 from recorder.formats.mcap.writer import McapWriter
 from tests.archives.contract import fill_up
 from tests.formats.mcap.build import START_NS, write_file
+from tests.support.changes import flip
 
 
 def read_all(path: Path) -> list[tuple[str, int, int, int, bytes]]:
@@ -47,9 +48,7 @@ def test_the_data_section_has_its_crc(tmp_path: Path) -> None:
     with path.open("rb") as file:
         messages = list(NonSeekingReader(file, validate_crcs=True).iter_messages())
     assert len(messages) == len(sent)
-    data = bytearray(path.read_bytes())
-    data[data.index(b"version: 1")] ^= 1  # of the attachment: no chunk has it
-    path.write_bytes(data)
+    flip(path, path.read_bytes().index(b"version: 1"))  # of the attachment: no chunk has it
     with path.open("rb") as file, pytest.raises(ValueError, match="crc validation failed"):
         list(NonSeekingReader(file, validate_crcs=True).iter_messages())
 

@@ -20,7 +20,6 @@ from recorder.formats.vrs import (
     DataBlock,
     LayoutBlock,
     LayoutSpec,
-    RecordableType,
     RecordType,
     StreamId,
     VrsReader,
@@ -28,7 +27,7 @@ from recorder.formats.vrs import (
 )
 from recorder.formats.vrs.headers import FILE_HEADER_BYTES, RecordHeader
 from recorder.formats.vrs.scan import ChunkedFile, RecordWalk
-from recorder.formats.vrs.streams import recordable_name, unpack_description
+from recorder.formats.vrs.streams import unpack_description
 from tests.campaigns import Selector
 from tests.formats.vrs import golden, kit
 
@@ -443,27 +442,3 @@ def test_of_two_records_that_disagree_neither_is_believed(
     assert walk.last_size == (every[before] - every[before - 1] if before else 0)
     words = f"previous record of {header.previous_size + off} bytes, not {header.previous_size}"
     assert words in str(walk.fault)
-
-
-def test_numbers_of_recordables_are_the_librarys() -> None:
-    """StreamId.h of VRS, enum RecordableTypeId."""
-    cameras = ["FORWARD", "UPWARD", "DOWNWARD", "BACKWARD", "SIDEWARD", "OUTWARD", "INWARD"]
-    named = {name: 200 + n for n, name in enumerate(f"{c}_CAMERA" for c in cameras)}
-    more = ["DEPTH_CAMERA", "IR_CAMERA", "EYE_CAMERA", "FACE_CAMERA"]
-    named |= {name: 209 + n for n, name in enumerate(more)} | {"RGB_CAMERA": 214}
-    named |= {f"{kind}_AUDIO": 230 + n for n, kind in enumerate(("MONO", "STEREO", "AMBIENT"))}
-    sensors = ["SENSOR", "IMU", "ACCELEROMETER", "MAGNETOMETER", "GYROSCOPE", "LIDAR"]
-    sensors += ["TEMPERATURE", "BAROMETER"]
-    named |= {f"{kind}_DATA": 240 + n for n, kind in enumerate(sensors)}
-    named |= {"CALIBRATION_DATA": 260, "SETUP_DATA": 262, "DIAGNOSTIC_DATA": 263}
-    named |= {"PERFORMANCE_DATA": 264, "SYNC_DATA": 280, "GPS_DATA": 281}
-    named |= {"EVENT_DATA": 320, "COMMAND_DATA": 321, "POSE_DATA": 371, "MOTION_DATA": 372}
-    named |= {"POINT_CLOUD_DATA": 376, "ANNOTATION_DATA": 400, "SAMPLE": 998, "UNIT_TEST": 999}
-    named |= {"SLAM_CAMERA": 1201, "SLAM_IMU": 1202, "SLAM_MAGNETOMETER": 1203}
-    found = {type_.name: type_.value for type_ in RecordableType}
-    assert found == named | {"RADAR_DATA": 254}
-
-
-def test_names_of_recordables_are_the_librarys() -> None:
-    known = {214: "RGB Camera Class", 1202: "IMU Data (SLAM)", 65_000: "Recordable 65000"}
-    assert {number: recordable_name(number) for number in known} == known

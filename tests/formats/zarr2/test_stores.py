@@ -21,7 +21,6 @@ import numpy as np
 import pytest
 
 from recorder.common.errors import FormatError, StorageError
-from recorder.common.files import AppendFile, PosixDisk
 from recorder.formats.zarr2 import (
     ArrayParts,
     FolderStore,
@@ -36,6 +35,7 @@ from recorder.formats.zarr2 import stores as stores_module
 from recorder.formats.zarr2.documents import load_cbor
 from recorder.formats.zarr2.itar import GATHER_BYTES, member_header
 from recorder.formats.zarr2.stores import compute_md5
+from tests.archives.contract import fill_up
 from tests.formats.zarr2.kit import keys_of
 
 STORES = {"folder": FolderStore, "itar": ItarStore}
@@ -251,29 +251,13 @@ def test_nothing_is_left_of_a_block_that_fails(tmp_path: Path, kind: str) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-class FullDisk(PosixDisk):
-    """Takes `room` bytes, then ENOSPC."""
-
-    def __init__(self, room: int) -> None:
-        self.room = room
-
-    def create(self, path: Path) -> AppendFile:
-        file = super().create(path)
-        write = file.flush
-
-        def flush() -> None:
-            if file.length > self.room:
-                raise OSError(28, "No space left on device")
-            write()
-
-        file.flush = flush  # type: ignore[method-assign]
-        return file
-
-
-def test_a_full_disk_is_one_error_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_is_one_error_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_up(monkeypatch, 3 << 20)
     with (
         pytest.raises(StorageError, match=r"s: No space left"),
-        Hierarchy(ItarStore(tmp_path / "s", digest=True, disk=FullDisk(3 << 20))) as hierarchy,
+        Hierarchy(ItarStore(tmp_path / "s", digest=True)) as hierarchy,
     ):
         for number in range(100):
             hierarchy.root.text(f"t{number}", bytes(100_000) + b"x")
