@@ -311,6 +311,13 @@ class Builder:
         (self.path / "_recorder" / "session.json").write_text(json.dumps(header))
 
 
+def imu_session(path: Path, seconds: float = 1.0, **more: Any) -> Builder:
+    """A session in the making that has an IMU; `more` goes to `Builder.add`."""
+    builder = Builder(path)
+    builder.add(imu_spec(), seconds, **more)
+    return builder
+
+
 def full_session(path: Path, seconds: float = 1.0, *, plain: bool = False) -> Builder:
     """A clean session of camera, lidar with its IMU, radar and IMU."""
     builder = Builder(path, plain=plain)

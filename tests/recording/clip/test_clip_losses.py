@@ -17,7 +17,7 @@ from recorder.session.journal.journal import read_journal, walk_journal
 from recorder.session.loss_accounts import group_lost_events
 from recorder.session.reader import Session
 from tests.recording.clip.cuts import part, samples, sound
-from tests.session.build import START_NS, Builder, imu_spec
+from tests.session.build import START_NS, Builder, imu_session, imu_spec
 
 fates = st.lists(st.sampled_from("sssssslLu"), min_size=2, max_size=40)
 
@@ -160,8 +160,7 @@ def test_an_epoch_without_samples_is_where_its_losses_are(tmp_path: Path) -> Non
 
 
 def test_an_event_that_reaches_beyond_the_clip_is_trimmed(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "source")
-    builder.add(imu_spec(), seq=[0, 1, 2, 6, 7, 8, 11, 12])
+    builder = imu_session(tmp_path / "source", seq=[0, 1, 2, 6, 7, 8, 11, 12])
     builder.lose("imu", 3, 10, count=5, merged=2)
     clip = write_clip([builder.close()], part(0.045, 0.065), tmp_path)
     sound(clip.session)
@@ -172,8 +171,7 @@ def test_an_event_that_reaches_beyond_the_clip_is_trimmed(tmp_path: Path) -> Non
 
 
 def test_uncounted_losses_of_another_time_are_not_in_the_clip(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "source")
-    builder.add(imu_spec(), 3.0)
+    builder = imu_session(tmp_path / "source", 3.0)
     for t in (0.5, 1.5, 2.5):
         t_ns = START_NS + round(t * 1e9)
         builder.lose("imu", 7, None, "slow", count=None, t_ns=t_ns, duration_ns=2 * 10**8)

@@ -24,7 +24,7 @@ from recorder.viewers.live.daemon_link import _outages
 from recorder.viewers.live.event_tail import Timeline
 from recorder.viewers.live.summary import Summary
 from tests.recording.daemon.fakes import Vehicle, vehicle
-from tests.session.build import START_MONO_NS, START_NS, Builder, camera_spec, imu_spec
+from tests.session.build import START_MONO_NS, START_NS, camera_spec, imu_session
 
 S = 1_000_000_000
 SPEC = StreamSpec("imu", (ChannelSpec("acc", "raw", "f4", (3,)),), rate_hz=100.0)
@@ -136,8 +136,7 @@ def test_a_sensor_that_has_declared_nothing_has_its_outage_too(tmp_path: Path) -
 
 
 def test_info_of_a_session_whose_outage_has_not_ended(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), 2.0)
+    builder = imu_session(tmp_path / "rig", 2.0)
     builder.add(camera_spec(), 8.0)
     for t_s, cause in ((1.0, "lost"), (1.5, "present"), (2.5, "lost")):
         at_ns = START_NS + round(t_s * S)

@@ -22,7 +22,7 @@ from recorder.session.layout import private
 from recorder.session.lock import lock_session
 from tests.manual_clock import ManualClock
 from tests.recording.ring.recording_model import silent
-from tests.session.build import START_NS, Builder, imu_spec
+from tests.session.build import START_NS, imu_session
 
 S = 1_000_000_000
 
@@ -48,9 +48,7 @@ class Vehicle:
         )  # fmt: skip
 
     def part(self, name: str, folder: Path | None = None, state: str = "clean") -> Path:
-        builder = Builder((folder or self.root) / name)
-        builder.add(imu_spec())
-        path = builder.close(state)
+        path = imu_session((folder or self.root) / name).close(state)
         file = private(path, "session.json")
         values = json.loads(file.read_bytes()) | {"ring": True}
         file.write_text(json.dumps(values))

@@ -23,6 +23,7 @@ from tests.session.build import (
     Builder,
     camera_spec,
     full_session,
+    imu_session,
     imu_spec,
     lidar_spec,
     radar_spec,
@@ -108,8 +109,7 @@ def test_a_seek_shows_at_once_also_while_paused(built: Builder) -> None:
 
 
 def test_small_samples_come_with_those_that_a_plot_shows_besides(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), seq=[*range(500), *range(510, 2500)])
+    builder = imu_session(tmp_path / "rig", seq=[*range(500), *range(510, 2500)])
     builder.close()
     stamps = builder.streams["imu"].t_ns.tolist()
     stage = Stage(builder.path, "imu")
@@ -457,8 +457,7 @@ def test_a_session_that_was_not_closed(tmp_path: Path, state: str) -> None:
 
 
 def test_a_session_without_a_sample(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), count=0)
+    builder = imu_session(tmp_path / "rig", count=0)
     builder.close()
     with pytest.raises(SessionError, match="has no sample to play"):
         Player(builder.path)

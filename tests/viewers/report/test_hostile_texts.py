@@ -8,7 +8,7 @@ from typing import Any
 
 from recorder.session.events import make_event
 from recorder.viewers.report import write_report
-from tests.session.build import START_NS, Builder, imu_spec
+from tests.session.build import START_NS, imu_session
 from tests.viewers.report.reading import Page
 
 S = 1_000_000_000
@@ -35,8 +35,7 @@ def _rewrite(path: Path, **values: Any) -> None:
 
 def test_no_text_of_a_session_becomes_markup(tmp_path: Path) -> None:
     trap = Traps()
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), seq=[*range(30), *range(40, 100)])
+    builder = imu_session(tmp_path / "rig", seq=[*range(30), *range(40, 100)])
     at = START_NS + S // 2
     builder.lose("imu", 30, 39, trap("cause"), t_ns=at)
     builder.events += [

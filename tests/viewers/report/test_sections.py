@@ -34,6 +34,7 @@ from tests.session.build import (
     START_NS,
     Builder,
     full_session,
+    imu_session,
     imu_spec,
 )
 from tests.viewers.report.golden import whole
@@ -180,8 +181,7 @@ def test_the_clocks(page: Page) -> None:
 
 
 def test_events_are_listed_but_for_states_of_clocks(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), 1.0)
+    builder = imu_session(tmp_path / "rig", 1.0)
     for k in range(1000):
         builder.events.append(make_event("mark", START_NS + k, text=f"mark number {k}."))
     builder.events.append(make_event("clock", START_NS, cause="state"))
@@ -206,8 +206,7 @@ def test_many_losses_are_drawn_as_one_shape(tmp_path: Path) -> None:
 
 
 def test_passwords_in_the_config_are_masked(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), 1.0)
+    builder = imu_session(tmp_path / "rig", 1.0)
     builder.sensors["imu"]["source"] = "rtsp://me:secret@10.0.0.5/a"
     path = builder.close()
     (path / "config.yaml").write_text("version: 1\n# rtsp://me:secret@10.0.0.5/b\n")
@@ -232,9 +231,7 @@ def test_archives_with_their_notes(tmp_path: Path) -> None:
 
 
 def test_times_between_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), 3.0)
-    path = builder.close()
+    path = imu_session(tmp_path / "rig", 3.0).close()
     stamps = np.fromfile(path / "imu" / "t_mono", "<u8")
     stamps[170:] += 3 * S
     stamps.tofile(path / "imu" / "t_mono")
@@ -317,9 +314,7 @@ def test_colours_rise_in_brightness() -> None:
 
 
 def test_kept_events_are_shown_with_what_is_missing(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "s")
-    builder.add(imu_spec(), 1.0)
-    path = builder.close()
+    path = imu_session(tmp_path / "s", 1.0).close()
     missing = Shortfall(START_NS, START_NS + S, None, "start")
     event = KeptEvent(
         "e", "<b>", None, START_NS + S, START_NS, START_NS + 3 * S, "short", ("s",), (missing,)

@@ -25,6 +25,7 @@ from tests.session.build import (
     Builder,
     camera_spec,
     full_session,
+    imu_session,
     imu_spec,
     raw_camera_spec,
 )
@@ -98,16 +99,12 @@ def test_a_plain_trace(tmp_path: Path) -> None:
     ],
 )
 def test_states(tmp_path: Path, state: str, word: str, text: str) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), 1.0)
-    page = report(builder.close(state))
+    page = report(imu_session(tmp_path / "rig", 1.0).close(state))
     assert word in page.sections["verdict"] and text in page.text
 
 
 def test_a_session_that_is_being_recorded(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), 1.0)
-    path = builder.close("recording")
+    path = imu_session(tmp_path / "rig", 1.0).close("recording")
     with (path / "imu" / "acc").open("ab") as file:
         file.write(b"half")
     with (path / "_recorder" / "lock").open() as lock:
@@ -121,9 +118,7 @@ def test_parts_of_a_split_session_link_to_each_other(tmp_path: Path) -> None:
         ("drive_p001", None, "drive_p002"),
         ("drive_p002", "drive_p001", "drive_p003"),
     ):
-        builder = Builder(tmp_path / name)
-        builder.add(imu_spec(), 1.0)
-        path = builder.close()
+        path = imu_session(tmp_path / name, 1.0).close()
         header = json.loads((path / "_recorder" / "session.json").read_text())
         (path / "_recorder" / "session.json").write_text(
             json.dumps(header | {"previous": previous})
@@ -152,9 +147,7 @@ def _tell_next(path: Path, name: str) -> None:
 
 
 def test_a_link_never_leads_out_of_the_root(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), 1.0)
-    path = builder.close()
+    path = imu_session(tmp_path / "rig", 1.0).close()
     header = json.loads((path / "_recorder" / "session.json").read_text())
     for previous in ("../../etc", "javascript:alert(1)", "/etc", "\0", "x" * 5000, 3):
         (path / "_recorder" / "session.json").write_text(
@@ -165,9 +158,7 @@ def test_a_link_never_leads_out_of_the_root(tmp_path: Path) -> None:
 
 def test_a_link_stays_beside_the_session(tmp_path: Path) -> None:
     for name in ("here/rig", "there/drive"):
-        builder = Builder(tmp_path / name)
-        builder.add(imu_spec(), 1.0)
-        builder.close()
+        imu_session(tmp_path / name, 1.0).close()
     path = tmp_path / "here" / "rig"
     header = json.loads((path / "_recorder" / "session.json").read_text())
     (path / "_recorder" / "session.json").write_text(
@@ -177,9 +168,7 @@ def test_a_link_stays_beside_the_session(tmp_path: Path) -> None:
 
 
 def test_a_damaged_stream_is_drawn_as_far_as_it_can_be_read(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), 1.0)
-    path = builder.close()
+    path = imu_session(tmp_path / "rig", 1.0).close()
     with (path / "imu" / "acc").open("r+b") as file:
         file.truncate(601)  # 50 samples, and a byte
     page = report(path)
@@ -197,8 +186,7 @@ def test_a_session_without_a_stream(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_few_samples(tmp_path: Path, count: int) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), count=count)
+    builder = imu_session(tmp_path / "rig", count=count)
     builder.add(raw_camera_spec("rear"), count=count)
     builder.add(camera_spec(), count=count)
     page = report(builder.close())
