@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,15 +77,8 @@ def test_a_stream_without_a_rate_has_no_estimate() -> None:
     assert found == Outage("device", 10 * S, None)
 
 
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Vehicle]:
-    with vehicle(tmp_path) as made:
-        made.daemon()
-        made.run(1)
-        yield made
-
-
 def test_the_status_shows_an_outage_while_it_goes_on(rig: Vehicle) -> None:
+    rig.run(1)
     status = rig.running.status()
     assert status["sensors"]["cam"]["streams"]["cam"]["outage"] is None, "nothing is recorded"
     rig.ask("start", name="tour")

@@ -161,9 +161,14 @@ def test_a_damaged_desired_state_is_none_and_out_of_the_way(tmp_path: Path, dama
 
 
 @pytest.mark.parametrize(
-    "change", [{"wanted": 1}, {"part": "2"}, {"name": 5}, {"metadata": []}, {"session": {}}]
+    "change",
+    [
+        *({"wanted": 1}, {"part": "2"}, {"name": 5}, {"metadata": []}, {"session": {}}),
+        *({"name": "../a"}, {"part": -1}, {"metadata": {"a": "\x00"}}, {"exact": 1}, {"by": None}),
+    ],
 )
 def test_a_desired_state_of_another_form_is_none(tmp_path: Path, change: dict[str, Any]) -> None:
+    """Also one that leaves the root, or breaks files."""
     file = DesiredStateFile(tmp_path, "boot")
     file.write(DesiredState(True, "drive"))
     file.path.write_text(json.dumps(json.loads(file.path.read_text()) | change))
