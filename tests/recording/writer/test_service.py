@@ -37,16 +37,6 @@ class SizedDisk(PosixDisk):
         return self.free
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "root"
-
-
-@pytest.fixture
-def syscalls(root: Path, monkeypatch: pytest.MonkeyPatch) -> Syscalls:
-    return Syscalls(root, monkeypatch)
-
-
 # The floor
 
 

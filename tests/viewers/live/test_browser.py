@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import tracemalloc
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -30,6 +31,8 @@ from tests.viewers.live.staging import (
     CAMERA,
     NUMBERS,
     FakeBackend,
+    Stage,
+    Viewer,
     make_view_or_every,
     message_of,
     picture,
@@ -40,6 +43,21 @@ from tests.viewers.live.staging import (
 @pytest.fixture(autouse=True)
 def every(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(browser_module, "make_view", make_view_or_every)
+
+
+@asynccontextmanager
+async def watched(number: int) -> AsyncIterator[tuple[Stage, Viewer]]:
+    """A browser that watches the pictures of a camera."""
+    async with staged() as stage:
+        stage.hub.declare(CAMERA)
+        async with stage.viewer() as viewer:
+            await stage.watching(viewer, number, "camera", "picture")
+            yield stage, viewer
+
+
+async def samples(viewer: Viewer) -> list[Any]:
+    """The samples among what comes before the answer to a request."""
+    return [item for item in await viewer.settled() if isinstance(item, tuple)]
 
 
 async def test_a_browser_is_greeted_and_told_of_streams() -> None:
@@ -61,24 +79,20 @@ async def test_a_browser_is_greeted_and_told_of_streams() -> None:
 
 
 async def test_one_sample_is_in_flight_until_it_is_drawn_and_then_the_newest_comes() -> None:
-    async with staged() as stage:
-        stage.hub.declare(CAMERA)
-        async with stage.viewer() as viewer:
-            await stage.watching(viewer, 3, "camera", "picture")
-            stage.hub.put(picture(0))
-            header, arrays = await viewer.sample()
-            assert (header["id"], header["number"], header["seq"]) == (3, 1, 0)
-            assert header["t_ns"] == "1" and not header["static"]
-            assert bytes(arrays["jpeg"]) == bytes(picture(0).frames[0])
-            for number in range(1, 50):
-                stage.hub.put(picture(number))
-            came = [item for item in await viewer.settled() if isinstance(item, tuple)]
-            assert came == []  # it has not drawn the first
-            await viewer.say(op="drawn", id=3, number=99)  # of no sample that was sent
-            assert [item for item in await viewer.settled() if isinstance(item, tuple)] == []
-            await viewer.drawn(header)
-            header, _ = await viewer.sample()
-            assert (header["number"], header["seq"]) == (2, 49)
+    async with watched(3) as (stage, viewer):
+        stage.hub.put(picture(0))
+        header, arrays = await viewer.sample()
+        assert (header["id"], header["number"], header["seq"]) == (3, 1, 0)
+        assert header["t_ns"] == "1" and not header["static"]
+        assert bytes(arrays["jpeg"]) == bytes(picture(0).frames[0])
+        for number in range(1, 50):
+            stage.hub.put(picture(number))
+        assert await samples(viewer) == []  # it has not drawn the first
+        await viewer.say(op="drawn", id=3, number=99)  # of no sample that was sent
+        assert await samples(viewer) == []
+        await viewer.drawn(header)
+        header, _ = await viewer.sample()
+        assert (header["number"], header["seq"]) == (2, 49)
 
 
 async def test_a_sample_that_came_before_its_turn_gives_way_to_the_next(
@@ -86,42 +100,36 @@ async def test_a_sample_that_came_before_its_turn_gives_way_to_the_next(
 ) -> None:
     turns = iter([(0.0, 0.0), (0.0, 3600.0), (0.0, 0.01)])
     monkeypatch.setattr(RateLimit, "compute_wait", lambda self, now_s: next(turns))
-    async with staged() as stage:
-        stage.hub.declare(CAMERA)
-        async with stage.viewer() as viewer:
-            await stage.watching(viewer, 3, "camera", "picture")
-            stage.hub.put(picture(0))
-            header, _ = await viewer.sample()
-            await viewer.drawn(header)
-            await viewer.settled()
-            stage.hub.put(picture(1))
-            assert [item for item in await viewer.settled() if isinstance(item, tuple)] == []
-            stage.hub.put(picture(2))
-            header, _ = await viewer.sample()
-            assert header["seq"] == 2
-            await viewer.drawn(header)
-            await viewer.settled()
-            stage.hub.put(picture(3))  # no further one comes
-            assert (await viewer.sample())[0]["seq"] == 3
+    async with watched(3) as (stage, viewer):
+        stage.hub.put(picture(0))
+        header, _ = await viewer.sample()
+        await viewer.drawn(header)
+        await viewer.settled()
+        stage.hub.put(picture(1))
+        assert await samples(viewer) == []
+        stage.hub.put(picture(2))
+        header, _ = await viewer.sample()
+        assert header["seq"] == 2
+        await viewer.drawn(header)
+        await viewer.settled()
+        stage.hub.put(picture(3))  # no further one comes
+        assert (await viewer.sample())[0]["seq"] == 3
 
 
 async def test_a_sample_of_an_earlier_watch_is_not_taken_for_one_of_the_later() -> None:
-    async with staged() as stage:
-        stage.hub.declare(CAMERA)
-        async with stage.viewer() as viewer:
-            await stage.watching(viewer, 1, "camera", "picture")
-            stage.hub.put(picture(0))
-            before, _ = await viewer.sample()
-            await viewer.watch(1, "camera", "picture", options={"width": 0})
-            await viewer.settled()
-            await turn_until(lambda: "camera" in stage.hub._watches)
-            stage.hub.put(picture(1))
-            header, _ = await viewer.sample()
-            await viewer.drawn(before)
-            stage.hub.put(picture(2))
-            assert [item for item in await viewer.settled() if isinstance(item, tuple)] == []
-            await viewer.drawn(header)
-            assert (await viewer.sample())[0]["seq"] == 2
+    async with watched(1) as (stage, viewer):
+        stage.hub.put(picture(0))
+        before, _ = await viewer.sample()
+        await viewer.watch(1, "camera", "picture", options={"width": 0})
+        await viewer.settled()
+        await turn_until(lambda: "camera" in stage.hub._watches)
+        stage.hub.put(picture(1))
+        header, _ = await viewer.sample()
+        await viewer.drawn(before)
+        stage.hub.put(picture(2))
+        assert await samples(viewer) == []
+        await viewer.drawn(header)
+        assert (await viewer.sample())[0]["seq"] == 2
 
 
 async def test_views_of_every_message_get_all_that_came_meanwhile() -> None:

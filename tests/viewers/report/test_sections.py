@@ -173,13 +173,6 @@ def test_the_track_is_as_long_as_the_way(page: Page) -> None:
     assert way.count("M") == 2, "the line is interrupted where there is no position"
 
 
-def test_the_clocks(page: Page) -> None:
-    text = page.sections["clocks"]
-    assert "at the start: state 0; at the end: state 3." in text and "No clock stepped." in text
-    assert "offset that the kernel still slews" in text and "imu: device clock" in text
-    assert "host clock: realtime against pulse 0" in text
-
-
 def test_events_are_listed_but_for_states_of_clocks(tmp_path: Path) -> None:
     builder = imu_session(tmp_path / "rig", 1.0)
     for k in range(1000):

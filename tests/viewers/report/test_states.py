@@ -29,7 +29,6 @@ from tests.session.build import (
     imu_spec,
     raw_camera_spec,
 )
-from tests.viewers.report.golden import faulty
 from tests.viewers.report.reading import Page
 
 S = 1_000_000_000
@@ -88,19 +87,6 @@ def test_a_plain_trace(tmp_path: Path) -> None:
     page = report(full_session(tmp_path / "rig", plain=True).path)
     assert "a roverd trace of another recorder" in page.text
     assert page.sections.keys() >= SECTIONS - {"clocks"} and "archives" not in page.sections
-
-
-@pytest.mark.parametrize(
-    ("state", "word", "text"),
-    [
-        ("recording", "FAIL", "not closed (run `recorder recover`)"),
-        ("sealed", "FAIL", "the disk failed"),
-        ("recovered", "FAIL", "early: the recorder was killed, the power was cut"),
-    ],
-)
-def test_states(tmp_path: Path, state: str, word: str, text: str) -> None:
-    page = report(imu_session(tmp_path / "rig", 1.0).close(state))
-    assert word in page.sections["verdict"] and text in page.text
 
 
 def test_a_session_that_is_being_recorded(tmp_path: Path) -> None:
@@ -241,21 +227,6 @@ def test_a_picture_that_does_not_decode_leaves_the_others(tmp_path: Path) -> Non
     page = report(path)
     assert len(page.pictures) == 11 and "camera, picture 1: " in page.sections["cameras"]
     assert "camera, picture 1" in page.text and "FAIL" in page.sections["verdict"]
-
-
-def test_faults_of_every_kind_are_told(tmp_path: Path) -> None:
-    page = report(faulty(tmp_path / "rig"))
-    for text in (
-        *(
-            "10 of 200 (5 %); refused",
-            "2 of 200 (1 %); time",
-            "1 interval, 1.0 s, about 30 samples",
-        ),
-        *("sensor absent", "radar", "read() did not return", "stepped by +2.000 s", "0.9 GB free"),
-        *("recovered", "a bridge", "no answer", "refused 10 lost", "hung: 1 uncounted"),
-    ):
-        assert text in page.text, text
-    assert "0.5 s\na bridge" in page.sections["timeline"]
 
 
 def test_values_that_numbers_cannot_follow_are_no_warnings(tmp_path: Path) -> None:

@@ -105,7 +105,9 @@ def test_faults_and_steps_of_the_clock(tmp_path: Path) -> None:
 )
 def test_states(tmp_path: Path, state: str, what: str) -> None:
     judged = judge(imu_session(tmp_path / "rig", 1.0).close(state))
-    assert [r.what for r in judged.reasons] == [what] and judged.word == FAIL
+    (reason,) = judged.reasons
+    assert reason.what == what and judged.word == FAIL
+    assert reason.how_much.startswith("the disk failed") == (state == "sealed")
 
 
 def test_a_session_that_is_being_recorded_is_open(tmp_path: Path) -> None:
