@@ -30,6 +30,15 @@ from recorder.common import syscalls
 PROJECT = Path(__file__).resolve().parents[2]
 RECORDER = Path(sys.executable).with_name("recorder")
 DEADLINE_S = 500.0  # what gives way to everything hardly runs on a busy machine
+TWO_IMUS = """
+version: 1
+session: {root: sessions}
+storage: {min_free_gb: 0}
+sensors:
+  imu: {driver: xsens, source: "sim:", rate: 100}
+  second: {driver: xsens, source: "sim:", rate: 100}
+"""
+
 _PROGRESS = re.compile(r"[\d.]+ (ms|s|min)\b.*: \w+ \d+ \(.* lost ")
 _PACE = re.compile(
     r"\w+: \S+ Hz is (below|again above) half of what is expected"

@@ -311,6 +311,12 @@ class Builder:
         (self.path / "_recorder" / "session.json").write_text(json.dumps(header))
 
 
+def rewrite_header(session: Path, **values: Any) -> None:
+    """Change keys of a session's header."""
+    path = session / "_recorder" / "session.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
 def imu_session(path: Path, seconds: float = 1.0, **more: Any) -> Builder:
     """A session in the making that has an IMU; `more` goes to `Builder.add`."""
     builder = Builder(path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from recorder.viewers.live.daemon_link import _outages
 from recorder.viewers.live.event_tail import Timeline
 from recorder.viewers.live.summary import Summary
 from tests.recording.daemon.fakes import Vehicle, vehicle
-from tests.session.build import START_MONO_NS, START_NS, camera_spec, imu_session
+from tests.session.build import START_NS, camera_spec, imu_session, rewrite_header
 
 S = 1_000_000_000
 SPEC = StreamSpec("imu", (ChannelSpec("acc", "raw", "f4", (3,)),), rate_hz=100.0)
@@ -144,12 +143,7 @@ def test_info_of_a_session_whose_outage_has_not_ended(tmp_path: Path) -> None:
     with (path / "_recorder" / "lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         begun_ns = time.monotonic_ns() - 20 * S  # the session goes on, on this machine's clock
-        header = json.loads((path / "_recorder" / "session.json").read_text())
-        shift_ns = header["start_mono_ns"] - begun_ns
-        assert header["start_mono_ns"] == START_MONO_NS
-        header |= {"start_mono_ns": begun_ns, "start_ns": START_NS}
-        (path / "_recorder" / "session.json").write_text(json.dumps(header))
-        assert shift_ns
+        rewrite_header(path, start_mono_ns=begun_ns)
         (interval,) = lost_of(path)
     assert interval["duration_ns"] >= 17 * S, "up to now"
 

@@ -307,6 +307,8 @@ class World(RuleBasedStateMachine):
             )
         if machine.state is State.IDLE and not machine.leaving:
             assert not machine.desired.wanted
+        if self.open is not None and not machine.desired.wanted:
+            assert self.ending or self.splitting, "what nobody wants is ended at once"
         if self.user_stopped and not machine.leaving:
             assert not machine.desired.wanted
 

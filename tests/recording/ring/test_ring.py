@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +21,7 @@ from recorder.session.layout import private
 from recorder.session.lock import lock_session
 from tests.manual_clock import ManualClock
 from tests.recording.ring.recording_model import silent
-from tests.session.build import START_NS, imu_session
+from tests.session.build import START_NS, imu_session, rewrite_header
 
 S = 1_000_000_000
 
@@ -49,9 +48,7 @@ class Vehicle:
 
     def part(self, name: str, folder: Path | None = None, state: str = "clean") -> Path:
         path = imu_session((folder or self.root) / name).close(state)
-        file = private(path, "session.json")
-        values = json.loads(file.read_bytes()) | {"ring": True}
-        file.write_text(json.dumps(values))
+        rewrite_header(path, ring=True)
         return path
 
     def step(self, after_s: float, live: Live | None = None) -> None:

@@ -28,6 +28,7 @@ from recorder.session.vrs.records import ConfigurationData, StateData, _create_p
 from tests.campaigns import Selector
 from tests.manual_clock import ManualClock
 from tests.recording.writer.vrs_session import EPOCH, SPECS, Recording, data_of, stream_of
+from tests.session.build import rewrite_header
 
 
 def played(root: Path, streams: list[str], commits: bool = True) -> Recording:
@@ -330,7 +331,7 @@ def test_a_missing_record_is_found_by_validation(tmp_path: Path) -> None:
     path = played(tmp_path, ["imu"]).end()
     values = read_session_json(path)
     values["record_format"]["streams"].append("camera")
-    private(path, "session.json").write_text(json.dumps(values))
+    rewrite_header(path, **values)
     report = validate(path)
     assert not report.sound
     assert any("0 data records of stream camera, which has 8" in p.message for p in report.problems)

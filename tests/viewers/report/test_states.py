@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import random
 import re
 import shutil
@@ -28,6 +27,7 @@ from tests.session.build import (
     imu_session,
     imu_spec,
     raw_camera_spec,
+    rewrite_header,
 )
 from tests.viewers.report.reading import Page
 
@@ -105,10 +105,7 @@ def test_parts_of_a_split_session_link_to_each_other(tmp_path: Path) -> None:
         ("drive_p002", "drive_p001", "drive_p003"),
     ):
         path = imu_session(tmp_path / name, 1.0).close()
-        header = json.loads((path / "_recorder" / "session.json").read_text())
-        (path / "_recorder" / "session.json").write_text(
-            json.dumps(header | {"previous": previous})
-        )
+        rewrite_header(path, previous=previous)
         _tell_next(path, following)
     page = report(path)
     assert page.links[0] == "../drive_p001/report.html"
@@ -134,11 +131,8 @@ def _tell_next(path: Path, name: str) -> None:
 
 def test_a_link_never_leads_out_of_the_root(tmp_path: Path) -> None:
     path = imu_session(tmp_path / "rig", 1.0).close()
-    header = json.loads((path / "_recorder" / "session.json").read_text())
     for previous in ("../../etc", "javascript:alert(1)", "/etc", "\0", "x" * 5000, 3):
-        (path / "_recorder" / "session.json").write_text(
-            json.dumps(header | {"previous": previous})
-        )
+        rewrite_header(path, previous=previous)
         assert all(link.startswith("#") for link in report(path).links)
 
 
@@ -146,10 +140,7 @@ def test_a_link_stays_beside_the_session(tmp_path: Path) -> None:
     for name in ("here/rig", "there/drive"):
         imu_session(tmp_path / name, 1.0).close()
     path = tmp_path / "here" / "rig"
-    header = json.loads((path / "_recorder" / "session.json").read_text())
-    (path / "_recorder" / "session.json").write_text(
-        json.dumps(header | {"previous": "../there/drive"})
-    )
+    rewrite_header(path, previous="../there/drive")
     assert all(link.startswith("#") for link in report(path).links)
 
 
