@@ -329,10 +329,8 @@ def _read_bytes() -> int:
 def test_events_become_clips_of_their_own(
     drive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    holder = tmp_path / "drive"
-    shutil.copytree(drive, holder)
-    with Session(holder) as session:
-        start_ns = session.start_ns or 0
+    holder = shutil.copytree(drive, tmp_path / "drive")
+    start_ns = layout.read_session_json(holder)["start_ns"]
     second = 10**9
 
     def event(name: str, state: State) -> KeptEvent:
@@ -369,10 +367,8 @@ def test_events_become_clips_of_their_own(
 
 
 def test_a_clip_names_only_events_of_its_interval(drive: Path, tmp_path: Path) -> None:
-    holder = tmp_path / "drive"
-    shutil.copytree(drive, holder)
-    with Session(holder) as session:
-        start_ns = session.start_ns or 0
+    holder = shutil.copytree(drive, tmp_path / "drive")
+    start_ns = layout.read_session_json(holder)["start_ns"]
     early = KeptEvent("early", "a", None, start_ns, start_ns, start_ns + 10**8, "kept", ("drive",))
     write_events(PosixDisk(), holder, [early])
     clip = write_clip([holder], part(0.5, 1.0), tmp_path / "out")

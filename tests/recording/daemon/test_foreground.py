@@ -201,9 +201,12 @@ def test_a_writer_that_never_comes_up_ends_the_run(bench: Bench) -> None:
 
 def test_a_sealed_session_is_the_outcome(bench: Bench) -> None:
     bench.begin()
-    outcome = bench.run(
-        1, lambda: bench.writer.session and bench.writer.end_by_itself(sealed="an I/O error")
-    )
+
+    def seal() -> None:
+        if bench.writer.session is not None:
+            bench.writer.end_by_itself(sealed="an I/O error")
+
+    outcome = bench.run(1, seal)
     assert (outcome.sealed, outcome.exit_code) == ("an I/O error", 1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -193,13 +194,7 @@ def test_requests_that_cannot_be(
 
 
 def test_damage_is_named_and_the_rest_is_played(recorded: Path, tmp_path: Path) -> None:
-    damaged = tmp_path / "damaged"
-    damaged.mkdir()
-    for path in recorded.rglob("*"):
-        if path.is_file():
-            copy = damaged / path.relative_to(recorded)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_bytes(path.read_bytes())
+    damaged = shutil.copytree(recorded, tmp_path / "damaged")
     video = damaged / "camera" / "video.avi"
     video.write_bytes(video.read_bytes()[:-100_000])
     with viewing(damaged) as result, page(result["url"]) as browser:

@@ -25,13 +25,10 @@ def reasons(path: Path) -> dict[tuple[str, str], str]:
     return {(r.what, r.where): r.how_much for r in judge(path).reasons}
 
 
-def test_a_clean_session_passes(tmp_path: Path) -> None:
-    judged = judge(full_session(tmp_path / "rig").path)
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_clean_session_passes(tmp_path: Path, plain: bool) -> None:
+    judged = judge(full_session(tmp_path / "rig", plain=plain).path)
     assert judged.reasons == [] and judged.passed and judged.word == PASS == judged.text
-
-
-def test_a_plain_trace_passes(tmp_path: Path) -> None:
-    assert judge(full_session(tmp_path / "rig", plain=True).path).word == PASS
 
 
 def test_losses_are_told_by_stream_and_cause(tmp_path: Path) -> None:
