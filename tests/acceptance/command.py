@@ -22,6 +22,7 @@ from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
+import yaml
 
 from recorder.cli import main, run
 from recorder.cli.post_session import Completion
@@ -132,6 +133,17 @@ def write_config(path: Path, text: str) -> Path:
     head = "version: 1\nstorage: {min_free_gb: 0}\nsensors:\n"
     path.write_text(head + "".join(f"  {line}\n" for line in lines))
     return path
+
+
+def replay(session: Path, drivers: Mapping[str, str], root: Path) -> Ran:
+    """Play sensors of a session into the session ``again`` below a root."""
+    sensors = {
+        name: {"driver": driver, "source": f"session:{session}", "pace": "max"}
+        for name, driver in drivers.items()
+    }
+    config = {"version": 1, "storage": {"min_free_gb": 0}, "sensors": sensors}
+    (root / "replay.yaml").write_text(yaml.safe_dump(config))
+    return here("run", root / "replay.yaml", "--root", root, "--name", "again", "--format", "json")
 
 
 def contents(folder: Path) -> dict[str, str]:

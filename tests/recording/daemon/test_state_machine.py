@@ -130,6 +130,17 @@ def test_a_split_goes_on_in_the_next_part() -> None:
     assert kinds(machine.split(41 * S, "changed")) == ["Split"]
 
 
+def test_a_stop_waits_for_a_split() -> None:
+    machine = recording()
+    machine.split(1, "30 min")
+    assert kinds(machine.stop()) == ["Save"]
+    assert kinds(machine.split_done(3, "/r/drive_p002")) == ["Closed", "Save", "End"]
+    machine = recording()
+    machine.split(1, "30 min")
+    machine.leave()
+    assert kinds(machine.split_failed(3)) == ["End"]
+
+
 @pytest.mark.parametrize(
     ("desired", "same_boot", "autostart", "begins"),
     [

@@ -46,13 +46,14 @@ def every(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def watched(number: int) -> AsyncIterator[tuple[Stage, Viewer]]:
-    """A browser that watches the pictures of a camera."""
-    async with staged() as stage:
-        stage.hub.declare(CAMERA)
-        async with stage.viewer() as viewer:
-            await stage.watching(viewer, number, "camera", "picture")
-            yield stage, viewer
+async def watched(
+    number: int, spec: StreamSpec = CAMERA, view: str = "picture"
+) -> AsyncIterator[tuple[Stage, Viewer]]:
+    """A browser that watches a stream: the pictures of a camera."""
+    async with staged() as stage, stage.viewer() as viewer:
+        stage.hub.declare(spec)
+        await stage.watching(viewer, number, spec.name, view)
+        yield stage, viewer
 
 
 async def samples(viewer: Viewer) -> list[Any]:
@@ -133,22 +134,18 @@ async def test_a_sample_of_an_earlier_watch_is_not_taken_for_one_of_the_later() 
 
 
 async def test_views_of_every_message_get_all_that_came_meanwhile() -> None:
-    async with staged() as stage:
-        stage.hub.declare(NUMBERS)
-        async with stage.viewer() as viewer:
-            await viewer.watch(0, "numbers", "every")
-            static, _ = await viewer.sample()
-            assert static["static"] and static["number"] == 0
-            await turn_until(lambda: "numbers" in stage.hub._watches)
-            stage.hub.put(message_of("numbers", 0, bytes(12)))
-            header, arrays = await viewer.sample()
-            assert arrays["numbers"].tolist() == [0]
-            for number in range(1, 6):
-                stage.hub.put(message_of("numbers", number, bytes(12)))
-            await viewer.drawn(header)
-            header, arrays = await viewer.sample()
-            assert arrays["numbers"].tolist() == [1, 2, 3, 4, 5]
-            assert header["seq"] == 5
+    async with watched(0, NUMBERS, "every") as (stage, viewer):
+        static, _ = await viewer.sample()
+        assert static["static"] and static["number"] == 0
+        stage.hub.put(message_of("numbers", 0, bytes(12)))
+        header, arrays = await viewer.sample()
+        assert arrays["numbers"].tolist() == [0]
+        for number in range(1, 6):
+            stage.hub.put(message_of("numbers", number, bytes(12)))
+        await viewer.drawn(header)
+        header, arrays = await viewer.sample()
+        assert arrays["numbers"].tolist() == [1, 2, 3, 4, 5]
+        assert header["seq"] == 5
 
 
 async def test_unwatch_and_disconnect_end_the_subscription() -> None:
@@ -180,18 +177,14 @@ async def test_a_stream_that_is_declared_later_or_anew_is_shown_by_its_new_decla
 
 
 async def test_a_message_that_cannot_be_drawn_is_reported_once_and_the_next_one_shown() -> None:
-    async with staged() as stage:
-        stage.hub.declare(NUMBERS)
-        async with stage.viewer() as viewer:
-            await viewer.watch(1, "numbers", "every")
-            await viewer.sample()
-            await turn_until(lambda: "numbers" in stage.hub._watches)
-            stage.hub.put(message_of("numbers", 0, b"odd"))
-            error = await viewer.note("error")
-            assert error["id"] == 1 and error["text"].startswith("numbers: ")
-            stage.hub.put(message_of("numbers", 1, bytes(12)))
-            header, _ = await viewer.sample()
-            assert header["seq"] == 1
+    async with watched(1, NUMBERS, "every") as (stage, viewer):
+        await viewer.sample()
+        stage.hub.put(message_of("numbers", 0, b"odd"))
+        error = await viewer.note("error")
+        assert error["id"] == 1 and error["text"].startswith("numbers: ")
+        stage.hub.put(message_of("numbers", 1, bytes(12)))
+        header, _ = await viewer.sample()
+        assert header["seq"] == 1
 
 
 async def test_requests_are_answered_under_their_number() -> None:
@@ -240,14 +233,13 @@ async def test_malformed_messages_are_answered_with_the_reason(
 
 
 async def test_an_unknown_view_and_a_wrong_option_are_answered() -> None:
-    async with staged() as stage:
+    async with staged() as stage, stage.viewer() as viewer:
         stage.hub.declare(CAMERA)
-        async with stage.viewer() as viewer:
-            await viewer.watch(1, "camera", "sweep")
-            error = await viewer.note("error")
-            assert error["id"] == 1 and "sweep" in error["text"]
-            await viewer.watch(2, "camera", "picture", options={"width": "wide"})
-            assert (await viewer.note("error"))["id"] == 2
+        await viewer.watch(1, "camera", "sweep")
+        error = await viewer.note("error")
+        assert error["id"] == 1 and "sweep" in error["text"]
+        await viewer.watch(2, "camera", "picture", options={"width": "wide"})
+        assert (await viewer.note("error"))["id"] == 2
 
 
 async def test_a_browser_that_sends_only_garbage_is_disconnected() -> None:
