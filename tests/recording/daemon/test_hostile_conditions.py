@@ -8,10 +8,9 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -89,6 +88,13 @@ def test_a_chore_gives_way_to_everything() -> None:
 # The root goes, and comes back.
 
 
+def failing(error: Exception) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
+
+
 def kinds(rig: Vehicle) -> list[str]:
     return [fault["kind"] for fault in rig.ask("status")["status"]["faults"]]
 
@@ -141,21 +147,15 @@ def test_memory_is_no_mounted_volume(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_another_daemon_that_took_the_root_meanwhile_is_a_fault(rig: Vehicle) -> None:
-    def taken() -> None:
-        raise UsageError("another daemon records there")
-
     rig.running._root.release()
-    rig.running._root.take = taken  # type: ignore[method-assign]
+    rig.running._root.take = failing(UsageError("another daemon records there"))  # type: ignore[method-assign]
     rig.run(10)
     assert kinds(rig) == ["root"]
 
 
 def test_a_root_that_cannot_be_taken_again_is_not_recorded_to(rig: Vehicle) -> None:
     """It is there and takes files, but its lock is gone and cannot be made anew."""
-
-    def refused() -> None:
-        raise StorageError("the lock cannot be made: Read-only file system")
-
+    refused = failing(StorageError("the lock cannot be made: Read-only file system"))
     take = rig.running._root.take
     rig.running._root.release()
     rig.running._root.take = refused  # type: ignore[method-assign]
@@ -170,10 +170,7 @@ def test_a_keep_that_is_not_permitted_is_refused(
     rig: Vehicle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session(rig.root, "a")
-
-    def forbidden(*_: Any) -> None:
-        raise PermissionError(13, "Permission denied")
-
+    forbidden = failing(PermissionError(13, "Permission denied"))
     monkeypatch.setattr(PosixDisk, "write_file", forbidden)
     reply = rig.ask("keep", session="a")
     assert (reply["ok"], reply["exit_code"]) == (False, 1) and "Permission" in reply["error"]
@@ -182,9 +179,7 @@ def test_a_keep_that_is_not_permitted_is_refused(
 def test_folders_that_fail_are_no_reason_to_stop(
     rig: Vehicle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: Any) -> None:
-        raise OSError(5, "Input/output error")
-
+    broken = failing(OSError(5, "Input/output error"))
     monkeypatch.setattr(rig.running.finalizing, "turn", broken)
     rig.ask("start")
     rig.run(5)
@@ -282,10 +277,7 @@ def test_a_desired_state_that_cannot_be_kept_is_a_fault_and_no_reason_not_to_rec
     rig: Vehicle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = DesiredStateFile.write
-
-    def full(self: DesiredStateFile, desired: DesiredState) -> None:
-        raise StorageError("wish.json: cannot be written: No space left on device")
-
+    full = failing(StorageError("wish.json: cannot be written: No space left on device"))
     monkeypatch.setattr(DesiredStateFile, "write", full)
     assert rig.ask("start")["state"] == "recording"
     assert kinds(rig) == ["wish"]

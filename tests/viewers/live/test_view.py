@@ -24,6 +24,7 @@ from tests.acceptance.command import DEADLINE_S, RECORDER, here
 from tests.recording.writer.test_commit import Recording
 from tests.viewers.live.foxglove.client import Client
 from tests.viewers.live.staging import BROWSER, unpack
+from tests.viewers.live.test_player_open import grow
 
 CONFIG = """
 version: 1
@@ -207,16 +208,12 @@ def test_a_session_that_is_being_recorded_is_viewed_with_the_lowest_priority(
     tmp_path: Path,
 ) -> None:
     recording = Recording(tmp_path, ["a"])
-    for _ in range(10):
-        recording.append("a")
-    recording.writer.commit()
+    grow(recording, "a", messages=10)
     with viewing(recording.path) as result, page(result["url"]) as browser:
         assert browser.note("playback")["recording"] is True
         assert os.getpriority(os.PRIO_PROCESS, result["pid"]) == 19
         before = int(browser.note("timeline")["end_ns"])
-        for _ in range(10):
-            recording.append("a")
-        recording.writer.commit()
+        grow(recording, "a", messages=10)
         browser.until(
             lambda note, _: note.get("type") == "timeline" and int(note["end_ns"]) > before
         )

@@ -22,6 +22,7 @@ from recorder.perception.radar.radar import RadarProcessor
 from recorder.session.event_clips import KeptEvent, Shortfall, write_events
 from recorder.session.events import make_event
 from recorder.session.reader import Session
+from recorder.session.stream import Stream
 from recorder.viewers.report import lidars, write_report
 from recorder.viewers.report import report_context as module
 from recorder.viewers.report.rasters import BACKGROUND, TABLE, apply_colours, data_uri
@@ -118,7 +119,9 @@ def test_a_sweep_without_a_return() -> None:
     assert (picture == BACKGROUND).all()
 
 
-def test_points_of_a_sweep_are_those_of_the_vendor(rig: Path, material: ReportContext) -> None:
+def test_points_of_a_sweep_are_those_of_the_vendor(
+    rig: Path, page: Page, material: ReportContext
+) -> None:
     from ouster.sdk.core import SensorInfo, XYZLut
 
     stream = material.session.streams["lidar"]
@@ -132,15 +135,20 @@ def test_points_of_a_sweep_are_those_of_the_vendor(rig: Path, material: ReportCo
     expected = theirs.reshape(-1, 3)[ranges.reshape(-1) > 0]
     order = [np.lexsort(np.round(each.astype(float), 3).T) for each in (points, expected)]
     assert np.abs(points[order[0]] - expected[order[1]]).max() < 2e-3
-    assert f"{len(points)} points" in (Page(rig / "report.html").sections["lidars"])
+    assert f"{len(points)} points" in page.sections["lidars"]
+
+
+def radar_of(material: ReportContext) -> tuple[Stream, RadarGeometry]:
+    stream = material.session.streams["radar"]
+    text = (stream.path / "radar.json").read_text()
+    return stream, RadarGeometry.of_metadata(text, "", stream.meta["iq"]["shape"])
 
 
 def test_the_strongest_targets_are_those_of_the_processor(
     page: Page, material: ReportContext
 ) -> None:
-    stream = material.session.streams["radar"]
-    text = (stream.path / "radar.json").read_text()
-    processor = RadarProcessor(RadarGeometry.of_metadata(text, "", stream.meta["iq"]["shape"]))
+    stream, geometry = radar_of(material)
+    processor = RadarProcessor(geometry)
     found = processor.detect(stream.sample(3)["iq"])
     each = zip(found.range_m, found.velocity_m_s, found.snr_db, strict=True)
     words = [f"{r:.1f} m, {v:+.1f} m/s, {s:.0f} dB" for r, v, s in each]
@@ -150,9 +158,7 @@ def test_the_strongest_targets_are_those_of_the_processor(
 
 
 def test_speeds_rise_upwards_and_ranges_to_the_right(page: Page, material: ReportContext) -> None:
-    stream = material.session.streams["radar"]
-    text = (stream.path / "radar.json").read_text()
-    geometry = RadarGeometry.of_metadata(text, "", stream.meta["iq"]["shape"])
+    stream, geometry = radar_of(material)
     spectra = RadarProcessor(geometry).spectra(stream.sample(3)["iq"])
     level_db, _ = RadarMaps(geometry).range_doppler(spectra)
     shown = cv2.imdecode(np.frombuffer(page.pictures[-1], np.uint8), cv2.IMREAD_COLOR)
