@@ -22,6 +22,7 @@ from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
+import yaml
 
 from recorder.cli import main, run
 from recorder.cli.post_session import Completion
@@ -30,6 +31,15 @@ from recorder.common import syscalls
 PROJECT = Path(__file__).resolve().parents[2]
 RECORDER = Path(sys.executable).with_name("recorder")
 DEADLINE_S = 500.0  # what gives way to everything hardly runs on a busy machine
+TWO_IMUS = """
+version: 1
+session: {root: sessions}
+storage: {min_free_gb: 0}
+sensors:
+  imu: {driver: xsens, source: "sim:", rate: 100}
+  second: {driver: xsens, source: "sim:", rate: 100}
+"""
+
 _PROGRESS = re.compile(r"[\d.]+ (ms|s|min)\b.*: \w+ \d+ \(.* lost ")
 _PACE = re.compile(
     r"\w+: \S+ Hz is (below|again above) half of what is expected"
@@ -123,6 +133,17 @@ def write_config(path: Path, text: str) -> Path:
     head = "version: 1\nstorage: {min_free_gb: 0}\nsensors:\n"
     path.write_text(head + "".join(f"  {line}\n" for line in lines))
     return path
+
+
+def replay(session: Path, drivers: Mapping[str, str], root: Path) -> Ran:
+    """Play sensors of a session into the session ``again`` below a root."""
+    sensors = {
+        name: {"driver": driver, "source": f"session:{session}", "pace": "max"}
+        for name, driver in drivers.items()
+    }
+    config = {"version": 1, "storage": {"min_free_gb": 0}, "sensors": sensors}
+    (root / "replay.yaml").write_text(yaml.safe_dump(config))
+    return here("run", root / "replay.yaml", "--root", root, "--name", "again", "--format", "json")
 
 
 def contents(folder: Path) -> dict[str, str]:

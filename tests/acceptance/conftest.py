@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.acceptance.command import PROJECT, Ran, here
+from tests.acceptance.command import PROJECT, Ran, here, replay
 
 Recorded = tuple[Path, Ran]
 
@@ -39,16 +39,9 @@ def replayed(recordings: Recorded, tmp_path_factory: pytest.TempPathFactory) -> 
     """The session of `recordings`, a sensor of each kind of it played into another session."""
     folder = tmp_path_factory.mktemp("replayed")
     original = yaml.safe_load((recordings[0] / "config.yaml").read_text())
-    sensors = {
-        name: {"driver": entry["driver"], "source": f"session:{recordings[0]}", "pace": "max"}
-        for name, entry in original["sensors"].items()
-        if name in ("camera", "lidar_dual", "imu_g710_1")
-    }
-    config = folder / "replay.yaml"
-    config.write_text(
-        yaml.safe_dump({"version": 1, "storage": {"min_free_gb": 0}, "sensors": sensors})
-    )
-    ran = here("run", config, "--root", folder, "--name", "again", "--format", "json")
+    kinds = ("camera", "lidar_dual", "imu_g710_1")
+    drivers = {name: original["sensors"][name]["driver"] for name in kinds}
+    ran = replay(recordings[0], drivers, folder)
     return folder / "again", ran
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-import yaml
 from ouster.sdk import core
 
 from drivers.camera.lens import Lens
@@ -24,7 +23,6 @@ from recorder.codecs.streams import StreamSpec
 from recorder.session.reader import Session, lidar_range_mm
 from tests.acceptance.command import (
     DEADLINE_S,
-    PROJECT,
     RECORDER,
     assert_nothing_lost,
     assert_sound,
@@ -165,7 +163,6 @@ def test_a_replay_ends_with_the_session(demo: Recorded) -> None:
 
 
 WORLD = World("drive")
-GRAVITY = np.array([0, 0, 9.80665])
 
 
 @pytest.fixture(scope="module")
@@ -234,7 +231,7 @@ def test_lidar_and_radar_see_the_same_cars(session: Session) -> None:
     """Each car's nearest point by lidar has an echo at its range, in the rig's frame."""
     cloud = read_cloud(session, 5)
     in_world = cloud.in_world()
-    spectrum = read_spectrum(session, "qqii")
+    spectrum = read_spectrum(session)
     seen = 0
     for car in (target for target in WORLD.targets if target.kind == "car"):
         centre, turned = in_target(WORLD, car.number, cloud.t_s)
@@ -256,47 +253,9 @@ def test_lidar_and_radar_see_the_same_cars(session: Session) -> None:
     assert seen >= 5
 
 
-def read_spectrum(session: Session, order: str) -> Spectrum:
+def read_spectrum(session: Session) -> Spectrum:
     """The radar's frame in the middle of the sixth sweep."""
     described = json.loads((session.path / "radar/radar.json").read_bytes())
     stream = session.streams["radar"]
     index = stream.at(int(session.streams["lidar"].t_ns[5]) - 50_000_000)
-    return Spectrum.of(stream.sample(index, ["iq"])["iq"], {**described, "iq_order": order})
-
-
-def test_the_other_order_shows_nothing_there(session: Session) -> None:
-    """What makes the test above one of the order of I and Q."""
-    right, wrong = (read_spectrum(session, order) for order in ("qqii", "iiqq"))
-    row, column = np.unravel_index(int(right.power.argmax()), right.power.shape)
-    mirrored = wrong.power[-row % len(wrong.power), -column % right.power.shape[1]]
-    assert mirrored == pytest.approx(right.power[row, column])
-    assert wrong.power[row, column] < 1e-3 * mirrored
-
-
-def test_the_imu_integrates_to_the_poses(session: Session) -> None:
-    calibration = yaml.safe_load((PROJECT / "configs/demo_calibration.yaml").read_text())
-    arm = np.array(calibration["sensors"]["imu"]["T_sensor_rig"]["translation_m"])
-    acc, avel = (column(session.path, "imu", name).astype(np.float64) for name in ("acc", "avel"))
-    t_s = relative_ns(session.path, "imu") / 1e9
-    pos, vel, rot = (
-        np.fromfile(session.path / "_pose" / name, "<f8").reshape(-1, *shape)
-        for name, shape in (("pos", (3,)), ("vel", (3,)), ("rot", (3, 3)))
-    )
-    velocity, position, rotation = vel[0].copy(), pos[0] + rot[0] @ arm, rot[0].copy()
-    end = len(t_s) - 1
-    for k in range(end):
-        dt = t_s[k + 1] - t_s[k]
-        x, y, z = 0.5 * (avel[k] + avel[k + 1]) * dt
-        after = rotation @ (np.eye(3) + np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]]))
-        mean = 0.5 * (rotation @ acc[k] + after @ acc[k + 1]) - GRAVITY
-        position = position + velocity * dt + mean * dt * dt / 2
-        velocity, rotation = velocity + mean * dt, after
-    # Biases of up to three of their standard deviations, and gravity through a tilt.
-    seconds = float(t_s[end])
-    tilt = 3 * 0.0006 * seconds + 5 * 0.0012 * np.sqrt(seconds / 100)
-    most_velocity = 3 * 0.02 * seconds + 9.81 * tilt * seconds / 2
-    assert np.abs(rotation.T @ rot[end] - np.eye(3)).max() < tilt
-    assert np.abs(velocity - vel[end]).max() < most_velocity
-    expected = pos[end] + rot[end] @ arm
-    assert np.abs(position - expected).max() < most_velocity * seconds / 2
-    assert np.linalg.norm(expected - pos[0]) > 7
+    return Spectrum.of(stream.sample(index, ["iq"])["iq"], {**described, "iq_order": "qqii"})

@@ -41,6 +41,7 @@ from tests.acceptance.command import (
     column,
     here,
     meta,
+    replay,
 )
 from tests.formats.pcap.test_datagrams import ethernet, ipv4, pcap, udp
 from tests.formats.ros2.kit import STORE
@@ -250,13 +251,7 @@ def test_the_examples_of_the_documents_read_the_payloads(drive: Drive) -> None:
 
 def test_a_session_is_a_source(drive: Drive, tmp_path: Path) -> None:
     drivers = {"bus": "can", "front": "udp", "bayer": "camera"}
-    sensors = {
-        name: {"driver": driver, "source": f"session:{drive.session}", "pace": "max"}
-        for name, driver in drivers.items()
-    }
-    config = {"version": 1, "storage": {"min_free_gb": 0}, "sensors": sensors}
-    (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
-    ran = here("run", tmp_path / "c.yaml", "--root", tmp_path, "--name", "again")
+    ran = replay(drive.session, drivers, tmp_path)
     assert (ran.code, ran.complaints) == (0, []), ran.err
     again = tmp_path / "again"
     assert_sound(again)

@@ -7,17 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.command import Ran, assert_nothing_lost, assert_sound, here
+from tests.acceptance.command import TWO_IMUS, Ran, assert_nothing_lost, assert_sound, here
 from tests.kills import Recording
-
-CONFIG = """
-version: 1
-session: {root: sessions}
-storage: {min_free_gb: 0}
-sensors:
-  imu: {driver: xsens, source: "sim:", rate: 100}
-  second: {driver: xsens, source: "sim:", rate: 100}
-"""
 
 
 @pytest.mark.parametrize(
@@ -32,7 +23,7 @@ def test_a_signal_ends_a_session_cleanly(
     tmp_path: Path, number: signal.Signals, everywhere: bool
 ) -> None:
     config = tmp_path / "c.yaml"
-    config.write_text(CONFIG)
+    config.write_text(TWO_IMUS)
     recording = Recording(config, "s", 3600.0, "second")
     try:
         recording.wait_for_samples()

@@ -14,17 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance.command import TWO_IMUS
 from tests.kills import Recording
 from tests.support.waiting import wait_until
 
-CONFIG = """
-version: 1
-session: {root: sessions}
-sensors:
-  imu: {driver: xsens, source: "sim:", rate: 100}
-  second: {driver: xsens, source: "sim:", rate: 100}
-storage: {sync_interval_ms: 50, min_free_gb: 0}
-"""
+CONFIG = TWO_IMUS.replace("{min", "{sync_interval_ms: 50, min")
 SECONDS = 4.0  # some 80 sync intervals
 COMMIT = b"commit"
 BEFORE = 20

@@ -327,6 +327,19 @@ def build_session(
     return builder
 
 
+def rewrite_header(session: Path, **values: Any) -> None:
+    """Change keys of a session's header."""
+    path = session / "_recorder" / "session.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def imu_session(path: Path, seconds: float = 1.0, **more: Any) -> Builder:
+    """A session in the making that has an IMU; `more` goes to `Builder.add`."""
+    builder = Builder(path)
+    builder.add(imu_spec(), seconds, **more)
+    return builder
+
+
 def full_session(path: Path, seconds: float = 1.0, *, plain: bool = False) -> Builder:
     """A clean session of camera, lidar with its IMU, radar and IMU."""
     builder = Builder(path, plain=plain)

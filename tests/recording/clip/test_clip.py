@@ -27,7 +27,14 @@ from recorder.session.part import WHOLE
 from recorder.session.reader import Session
 from tests.acceptance.command import contents
 from tests.recording.clip.cuts import part, samples, sound
-from tests.session.build import START_NS, Builder, camera_spec, full_session, imu_spec
+from tests.session.build import (
+    START_NS,
+    Builder,
+    camera_spec,
+    full_session,
+    imu_spec,
+    rewrite_header,
+)
 from tests.session.simulated import simulated_session
 
 
@@ -191,11 +198,6 @@ def test_what_cannot_be_cut_is_named(drive: Path, tmp_path: Path) -> None:
     assert write_clip([drive], part(0, 1), tmp_path / "out").session.name == "drive_from_0_until_1"
 
 
-def change_header(session: Path, **values: Any) -> None:
-    path = session / "_recorder/session.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
-
-
 def test_sessions_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
     first = Builder(tmp_path / "first")
     first.add(camera_spec(), 0.2)
@@ -213,7 +215,9 @@ def test_sessions_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
         second.close()
         (second.path / "calibration.yaml").write_text(name)
         (first.path / "calibration.yaml").write_text(name.replace("moved", "else"))
-        change_header(second.path, start_ns=START_NS + 1, start_mono_ns=5_000_000_000_002, **values)
+        rewrite_header(
+            second.path, start_ns=START_NS + 1, start_mono_ns=5_000_000_000_002, **values
+        )
         with pytest.raises(SessionError, match=text):
             write_clip([first.path, second.path], WHOLE, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -325,10 +329,8 @@ def _read_bytes() -> int:
 def test_events_become_clips_of_their_own(
     drive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    holder = tmp_path / "drive"
-    shutil.copytree(drive, holder)
-    with Session(holder) as session:
-        start_ns = session.start_ns or 0
+    holder = shutil.copytree(drive, tmp_path / "drive")
+    start_ns = layout.read_session_json(holder)["start_ns"]
     second = 10**9
 
     def event(name: str, state: State) -> KeptEvent:
@@ -365,10 +367,8 @@ def test_events_become_clips_of_their_own(
 
 
 def test_a_clip_names_only_events_of_its_interval(drive: Path, tmp_path: Path) -> None:
-    holder = tmp_path / "drive"
-    shutil.copytree(drive, holder)
-    with Session(holder) as session:
-        start_ns = session.start_ns or 0
+    holder = shutil.copytree(drive, tmp_path / "drive")
+    start_ns = layout.read_session_json(holder)["start_ns"]
     early = KeptEvent("early", "a", None, start_ns, start_ns, start_ns + 10**8, "kept", ("drive",))
     write_events(PosixDisk(), holder, [early])
     clip = write_clip([holder], part(0.5, 1.0), tmp_path / "out")

@@ -263,6 +263,7 @@ class Vehicle:
         writer: of all daemons.
         children: the newest process of each name.
         lines: what was said.
+        deeds: by name, what a process does at its start; drivers arm themselves otherwise.
     """
 
     def __init__(self, folder: Path, text: str = CONFIG) -> None:
@@ -273,6 +274,7 @@ class Vehicle:
         self.writer = FakeWriter(self.clock)
         self.lines = Said()
         self.children: dict[str, FakeChild] = {}
+        self.deeds: dict[str, Callable[[FakeChild], object]] = {}
         self.chores: list[FakeChore] = []
         self.notify = Log()
         self.boot = "boot-1"
@@ -280,7 +282,9 @@ class Vehicle:
 
     def _spawn(self, name: str, *args: Any, **more: Any) -> Child:
         child = self.children[name] = FakeChild(name, *args, **more)
-        if name != WRITER and self.arms:
+        if (deed := self.deeds.get(name)) is not None:
+            deed(child)
+        elif name != WRITER and self.arms:
             child.arm()
         return child  # type: ignore[return-value]
 

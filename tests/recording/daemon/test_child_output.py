@@ -8,7 +8,6 @@ import queue
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from recorder.recording.supervisor.child_output import (
 from recorder.recording.supervisor.children import Child, Event
 from recorder.recording.supervisor.progress import LossWatch
 from tests.manual_clock import ManualClock
-from tests.recording.daemon.fakes import Vehicle, vehicle
+from tests.recording.daemon.fakes import Vehicle
 
 S = 1_000_000_000
 
@@ -149,63 +148,58 @@ def test_the_end_of_a_driver_is_seen_although_its_own_child_holds_the_pipes() ->
     subprocess.run(["kill", reports[0]["line"]], check=True)
 
 
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Vehicle]:
-    with vehicle(tmp_path) as made:
-        made.daemon()
-        made.run(1.0)
-        assert made.ask("start")["ok"]
-        yield made
+def test_it_is_logged_with_the_name_of_the_sensor(recording: Vehicle) -> None:
+    recording.children["cam"].report("printed", line="no frame for 2 s")
+    recording.children[""].report("printed", line="ValueError: x")
+    recording.run(0.5)
+    assert recording.lines.levels["cam: no frame for 2 s"] == "info"
+    assert recording.lines.levels["writer: ValueError: x"] == "warning"
+    recording.children["cam"].report("printed", line="cam: dark")  # it named itself
+    recording.run(0.2)
+    assert "cam: dark" in recording.lines and "cam: cam: dark" not in recording.lines
+    recording.children["cam"].report("printed", line="the last word")
+    recording.running.supervisor.shutdown()
+    assert "cam: the last word" in recording.lines
 
 
-def test_it_is_logged_with_the_name_of_the_sensor(rig: Vehicle) -> None:
-    rig.children["cam"].report("printed", line="no frame for 2 s")
-    rig.children[""].report("printed", line="ValueError: x")
-    rig.run(0.5)
-    assert rig.lines.levels["cam: no frame for 2 s"] == "info"
-    assert rig.lines.levels["writer: ValueError: x"] == "warning"
-    rig.children["cam"].report("printed", line="cam: dark")  # it named itself
-    rig.run(0.2)
-    assert "cam: dark" in rig.lines and "cam: cam: dark" not in rig.lines
-    rig.children["cam"].report("printed", line="the last word")
-    rig.running.supervisor.shutdown()
-    assert "cam: the last word" in rig.lines
-
-
-def test_a_driver_that_dies_says_why(rig: Vehicle) -> None:
-    rig.children["cam"].alive = False
-    rig.children["cam"].report("exit", code=1, last="ValueError: the lens cap is on")
-    rig.run(0.3)
-    (line,) = [line for line in rig.lines if "lens cap" in line]
+def test_a_driver_that_dies_says_why(recording: Vehicle) -> None:
+    recording.children["cam"].alive = False
+    recording.children["cam"].report("exit", code=1, last="ValueError: the lens cap is on")
+    recording.run(0.3)
+    (line,) = [line for line in recording.lines if "lens cap" in line]
     assert line.startswith("cam: driver ended with code 1: ValueError: the lens cap is on; start")
 
 
-def test_faults_are_errors_and_what_is_absent_is_a_warning(rig: Vehicle) -> None:
-    levels = rig.lines.levels
-    rig.children["lidar"].report("device", state="lost", message="lidar: unplugged")
-    rig.children["cam"].report("fault", message="cam: its file is damaged", exit_code=1)
-    rig.run(0.3)
-    rig.children["lidar"].report("device", state="present", message="lidar: there again")
-    rig.children["cam"].die()
-    rig.children[""].die()
-    rig.run(0.3)
+def test_faults_are_errors_and_what_is_absent_is_a_warning(recording: Vehicle) -> None:
+    levels = recording.lines.levels
+    recording.children["lidar"].report("device", state="lost", message="lidar: unplugged")
+    recording.children["cam"].report("fault", message="cam: its file is damaged", exit_code=1)
+    recording.run(0.3)
+    recording.children["lidar"].report("device", state="present", message="lidar: there again")
+    recording.children["cam"].die()
+    recording.children[""].die()
+    recording.run(0.3)
     assert levels["lidar: unplugged"] == "warning"
     assert levels["lidar: there again"] == "info"
     assert levels["cam: its file is damaged"] == "error"
-    (ended,) = [line for line in rig.lines if line.startswith("cam: driver ended with code -9")]
+    (ended,) = [
+        line for line in recording.lines if line.startswith("cam: driver ended with code -9")
+    ]
     assert levels[ended] == "error"
     assert levels["writer ended with code -9; starting another"] == "error"
-    assert levels[f"recording {rig.writer.session}"] == "info"
+    assert levels[f"recording {recording.writer.session}"] == "info"
 
 
-def test_losses_and_slow_streams_are_warnings_and_a_stalled_disk_an_error(rig: Vehicle) -> None:
-    rig.writer.frozen["cam"] = rig.writer.streams()["cam"] | {"lost": {"refused": 7}}
-    rig.writer.uncommitted_s = 6.0
-    rig.run(6.0)
-    levels = rig.lines.levels
+def test_losses_and_slow_streams_are_warnings_and_a_stalled_disk_an_error(
+    recording: Vehicle,
+) -> None:
+    recording.writer.frozen["cam"] = recording.writer.streams()["cam"] | {"lost": {"refused": 7}}
+    recording.writer.uncommitted_s = 6.0
+    recording.run(6.0)
+    levels = recording.lines.levels
     assert levels["cam: lost 7 samples (refused)"] == "warning"
     assert levels["disk: nothing was committed for 6 s, though samples wait"] == "error"
-    (slow,) = [line for line in rig.lines if "is below" in line]
+    (slow,) = [line for line in recording.lines if "is below" in line]
     assert levels[slow] == "warning"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,7 @@ from msgspec.structs import force_setattr
 
 from recorder.bus.messages import AskStatus
 from recorder.common.errors import ConfigFaultsError, RecorderError, StorageError
-from recorder.recording.foreground import Foreground
-from recorder.recording.supervisor.children import Child
+from recorder.recording.foreground import Foreground, Outcome
 from recorder.recording.supervisor.sensors import Status
 from recorder.recording.supervisor.supervisor import WRITER
 from recorder.session.layout import SessionPlan
@@ -20,27 +19,53 @@ from tests.recording.daemon.fakes import CONFIG, FakeChild, FakeWriter, Vehicle
 
 
 class Bench:
-    """A foreground recording; drivers arm themselves unless `arms` says no."""
+    """A foreground recording.
+
+    Attributes:
+        deeds: by name, what a process does at its start; drivers arm themselves otherwise.
+        elapsed_s: of the last status.
+    """
 
     def __init__(self, folder: Path, text: str = CONFIG) -> None:
         self.vehicle = Vehicle(folder, text)
         self.writer: FakeWriter = self.vehicle.writer
         self.children = self.vehicle.children
-        self.arms: dict[str, bool] = {}
+        self.deeds = self.vehicle.deeds
+        self.elapsed_s = 0.0
         self.foreground = Foreground(
             self.vehicle.config,
             self.vehicle.clock,
             self.vehicle.lines.say,
             line=self.writer,
-            spawn=self._spawn,
+            spawn=self.vehicle._spawn,
         )
         self.plan = SessionPlan(str(self.vehicle.root), "drive", False, "version: 1")
 
-    def _spawn(self, name: str, *args: Any, **more: Any) -> Child:
-        child = self.children[name] = FakeChild(name, *args, **more)
-        if name != WRITER and self.arms.get(name, True):
-            child.arm()
-        return child  # type: ignore[return-value]
+    @property
+    def now_s(self) -> float:
+        return self.vehicle.clock.monotonic_ns() / 1e9
+
+    def begin(self) -> None:
+        self.foreground.arm()
+        self.foreground.start(self.plan)
+
+    def run(self, after_s: float, then: Callable[[], object], **how: float) -> Outcome:
+        """Record; `then` is called at each status of a later time."""
+
+        def watch(status: Status) -> None:
+            self.elapsed_s = status.elapsed_s
+            if status.elapsed_s > after_s:
+                then()
+
+        return self.foreground.record(watch, **how)
+
+    def end_lidar(self) -> None:
+        """The lidar has given all of the duration."""
+        self.writer.frozen["lidar"] = self.writer.streams()["lidar"] | {"ended": "duration"}
+
+
+def do_nothing(child: FakeChild) -> None:
+    """Be a process that hangs from its start."""
 
 
 @pytest.fixture
@@ -51,58 +76,33 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def test_a_device_that_is_absent_is_a_fault_and_the_others_record(bench: Bench) -> None:
-    bench.arms = {"cam": False}
-
-    def spawn(name: str, *args: Any, **more: Any) -> Child:
-        child = bench._spawn(name, *args, **more)
-        if name == "cam":
-            bench.children["cam"].report("device", state="absent", message="cam: not there")
-        return child
-
-    bench.foreground._spawn = spawn
-    bench.foreground.arm()
-    bench.foreground.start(bench.plan)
-
-    def watch(status: Status) -> None:
-        if status.elapsed_s > 3:
-            bench.foreground.stop()
-
-    outcome = bench.foreground.record(watch)
+    bench.deeds["cam"] = lambda child: child.report(
+        "device", state="absent", message="cam: not there"
+    )
+    bench.begin()
+    outcome = bench.run(3, bench.foreground.stop)
     assert outcome.faults == ["cam: not there"] and outcome.exit_code == 3
     (event,) = bench.writer.events["drive"][:1]
     assert (event["kind"], event["stream"], event["cause"]) == ("device", "cam", "absent")
 
 
 def test_a_duration_is_over_although_a_device_is_away(bench: Bench) -> None:
-    bench.foreground.arm()
-    bench.foreground.start(bench.plan)
+    bench.begin()
     bench.children["cam"].report("device", state="lost", message="cam: unplugged")
-    ended = bench.writer.streams()["lidar"] | {"ended": "duration"}
-    seen: list[float] = []
-
-    def watch(status: Status) -> None:
-        seen.append(status.elapsed_s)
-        if status.elapsed_s > 5:
-            bench.writer.frozen["lidar"] = ended
-
-    bench.foreground.record(watch, duration_s=5.0)
-    assert 6 < seen[-1] < 8
+    bench.run(5, bench.end_lidar, duration_s=5.0)
+    assert 6 < bench.elapsed_s < 8
 
 
 def fail(bench: Bench, **faults: tuple[dict[str, Any] | None, int]) -> None:
     """Have drivers end while they open their source: by sensor, what they report, their code."""
 
-    def spawn(name: str, *args: Any, **more: Any) -> Child:
-        bench.arms = dict.fromkeys(faults, False)
-        child = bench._spawn(name, *args, **more)
-        if name in faults:
-            report, code = faults[name]
-            if report is not None:
-                bench.children[name].report("fault", **report)
-            bench.children[name].die(code)
-        return child
+    def end(child: FakeChild) -> None:
+        report, code = faults[child.name]
+        if report is not None:
+            child.report("fault", **report)
+        child.die(code)
 
-    bench.foreground._spawn = spawn
+    bench.deeds.update(dict.fromkeys(faults, end))
 
 
 def test_what_the_config_has_wrong_ends_the_run_with_all_that_is_wrong(bench: Bench) -> None:
@@ -120,19 +120,11 @@ def test_what_the_config_has_wrong_ends_the_run_with_all_that_is_wrong(bench: Be
 
 def test_a_hanging_driver_does_not_hide_what_the_config_has_wrong(bench: Bench) -> None:
     fail(bench, cam=({"message": "cam: no such file: x", "exit_code": 2}, 2))
-    spawn = bench.foreground._spawn
-
-    def hang(name: str, *args: Any, **more: Any) -> Child:
-        if name == "lidar":
-            bench.arms = {"lidar": False}
-            return bench._spawn(name, *args, **more)
-        return spawn(name, *args, **more)
-
-    bench.foreground._spawn = hang
-    began_ns = bench.vehicle.clock.monotonic_ns()
+    bench.deeds["lidar"] = do_nothing
+    began_s = bench.now_s
     with pytest.raises(ConfigFaultsError, match="no such file: x"):
         bench.foreground.arm()
-    assert bench.vehicle.clock.monotonic_ns() - began_ns < 7e9
+    assert bench.now_s - began_s < 7
 
 
 @pytest.mark.parametrize(
@@ -146,40 +138,25 @@ def test_a_driver_that_fails_in_open_does_not_stop_the_others(
     bench: Bench, report: dict[str, Any] | None, code: int, said: str
 ) -> None:
     fail(bench, cam=(report, code))
-    bench.foreground.arm()
-    bench.foreground.start(bench.plan)
+    bench.begin()
     bench.writer.rates = {"lidar": 10.0}
-    ended = {"ended": "duration", "samples": 50, "bytes": 1, "lost": {}, "unknown_losses": 0}
-
-    def watch(status: Status) -> None:
-        if status.elapsed_s > 5:
-            bench.writer.frozen["lidar"] = ended
-
-    outcome = bench.foreground.record(watch, duration_s=5.0)
+    outcome = bench.run(5, bench.end_lidar, duration_s=5.0)
     assert outcome.faults[0] == said and outcome.exit_code == 3
-    assert outcome.streams["lidar"]["samples"] == 50
+    assert 50 <= outcome.streams["lidar"]["samples"] < 70
     (event,) = bench.writer.events["drive"][:1]
     assert (event["kind"], event["stream"], event["cause"]) == ("fault", "cam", "driver")
     assert event["detail"] == said
 
 
 def test_a_driver_that_hangs_in_open_does_not_stop_the_others(bench: Bench) -> None:
-    bench.arms = {"cam": False}
-    began_ns = bench.vehicle.clock.monotonic_ns()
-    bench.foreground.arm()
-    assert 29e9 < bench.vehicle.clock.monotonic_ns() - began_ns < 32e9
-    bench.foreground.start(bench.plan)
+    bench.deeds["cam"] = do_nothing
+    began_s = bench.now_s
+    bench.begin()
+    assert 29 < bench.now_s - began_s < 32
     bench.writer.rates = {"lidar": 10.0}
-    seen: list[float] = []
-
-    def watch(status: Status) -> None:
-        seen.append(status.elapsed_s)
-        if status.elapsed_s > 5:
-            bench.writer.frozen["lidar"] = bench.writer.streams()["lidar"] | {"ended": "duration"}
-
-    outcome = bench.foreground.record(watch, duration_s=5.0)
+    outcome = bench.run(5, bench.end_lidar, duration_s=5.0)
     assert outcome.faults == ["cam: did not open within 30 s"] and outcome.exit_code == 3
-    assert 6 < seen[-1] < 7, "the duration is kept"
+    assert 6 < bench.elapsed_s < 7, "the duration is kept"
 
 
 def test_where_no_driver_comes_up_nothing_is_recorded(bench: Bench) -> None:
@@ -192,8 +169,7 @@ def test_where_no_driver_comes_up_nothing_is_recorded(bench: Bench) -> None:
 def test_a_writer_that_dies_while_the_session_closes_is_followed_by_one_that_closes_it(
     bench: Bench,
 ) -> None:
-    bench.foreground.arm()
-    bench.foreground.start(bench.plan)
+    bench.begin()
     bench.foreground.stop()
     send, asked = bench.writer.send, 0
 
@@ -216,13 +192,7 @@ def test_a_writer_that_dies_while_the_session_closes_is_followed_by_one_that_clo
 def test_a_writer_that_never_comes_up_ends_the_run(bench: Bench) -> None:
     bench.foreground.arm()
     bench.writer.mute = True
-
-    def spawn(name: str, *args: Any, **more: Any) -> Child:
-        child = bench._spawn(name, *args, **more)
-        bench.children[name].die(1)
-        return child
-
-    bench.foreground._spawn = spawn
+    bench.deeds[WRITER] = lambda child: child.die(1)
     bench.children[WRITER].die()
     bench.foreground.turn(0.1)
     with pytest.raises(StorageError, match="times without an answer"):
@@ -230,27 +200,20 @@ def test_a_writer_that_never_comes_up_ends_the_run(bench: Bench) -> None:
 
 
 def test_a_sealed_session_is_the_outcome(bench: Bench) -> None:
-    bench.foreground.arm()
-    bench.foreground.start(bench.plan)
+    bench.begin()
 
-    def watch(status: Status) -> None:
-        if bench.writer.session is not None and status.elapsed_s > 1:
+    def seal() -> None:
+        if bench.writer.session is not None:
             bench.writer.end_by_itself(sealed="an I/O error")
 
-    outcome = bench.foreground.record(watch)
+    outcome = bench.run(1, seal)
     assert (outcome.sealed, outcome.exit_code) == ("an I/O error", 1)
 
 
 def test_a_low_rate_is_an_event_and_no_loss(bench: Bench) -> None:
-    bench.foreground.arm()
-    bench.foreground.start(bench.plan)
+    bench.begin()
     bench.writer.rates["cam"] = 20.0
-
-    def watch(status: Status) -> None:
-        if status.elapsed_s > 6:
-            bench.foreground.stop()
-
-    outcome = bench.foreground.record(watch)
+    outcome = bench.run(6, bench.foreground.stop)
     assert outcome.exit_code == 0
     assert [e["cause"] for e in bench.writer.events["drive"] if e["kind"] == "rate"] == ["low"]
 
@@ -259,13 +222,11 @@ def test_a_low_rate_is_an_event_and_no_loss(bench: Bench) -> None:
 def test_a_duration_is_kept_although_a_driver_hangs_or_is_hopelessly_slow(
     bench: Bench, stalled: bool
 ) -> None:
-    bench.foreground.arm()
-    bench.foreground.start(bench.plan)
+    bench.begin()
     if stalled:
         bench.children["cam"].report("stall", stalled=True, hung_in="")
     else:
         force_setattr(bench.foreground.sensors["cam"].entry, "live", False)
-    seen: list[float] = []
     status = bench.writer.status
     began_ns = bench.vehicle.clock.monotonic_ns()
 
@@ -279,14 +240,8 @@ def test_a_duration_is_kept_although_a_driver_hangs_or_is_hopelessly_slow(
         return reported
 
     bench.writer.status = slow  # type: ignore[method-assign]
-
-    def watch(status: Status) -> None:
-        seen.append(status.elapsed_s)
-        if status.elapsed_s > 5:
-            bench.writer.frozen["lidar"] = bench.writer.streams()["lidar"] | {"ended": "duration"}
-
-    outcome = bench.foreground.record(watch, duration_s=5.0)
-    assert (6 < seen[-1] < 7) if stalled else (10 < seen[-1] < 13)
+    outcome = bench.run(5, bench.end_lidar, duration_s=5.0)
+    assert (6 < bench.elapsed_s < 7) if stalled else (10 < bench.elapsed_s < 13)
     assert (outcome.faults == ["cam: its driver hangs: it returns no data"]) is stalled
 
 
@@ -296,8 +251,7 @@ def test_the_end_of_the_sources_is_seen_as_soon_as_their_drivers_report_it(
     """The session closes without a wait for the next regular status."""
     monkeypatch.setattr("recorder.recording.foreground._STATUS_S", 5.0)
     clock = bench.vehicle.clock
-    bench.foreground.arm()
-    bench.foreground.start(bench.plan)
+    bench.begin()
     reported_ns: list[int] = []
 
     def end_all(now_ns: int) -> None:
@@ -317,7 +271,7 @@ def test_the_end_of_the_sources_is_seen_as_soon_as_their_drivers_report_it(
 
 
 def test_a_start_of_over_a_second_names_what_it_waits_for_once(bench: Bench) -> None:
-    bench.arms = {"lidar": False}
+    bench.deeds["lidar"] = do_nothing
     began_ns = bench.vehicle.clock.monotonic_ns()
 
     def arm_late(now_ns: int) -> None:

@@ -20,7 +20,7 @@ from recorder.recording.supervisor.process_table import LIVE
 from recorder.recording.supervisor.sensors import Status
 from recorder.recording.supervisor.sidecar_process import SidecarProcess
 from tests.recording.daemon.fakes import FakeChild, vehicle
-from tests.recording.daemon.test_foreground import Bench
+from tests.recording.daemon.test_foreground import Bench, do_nothing
 
 
 class Controlled(Bench):
@@ -54,8 +54,7 @@ class Controlled(Bench):
             if due and status.elapsed_s > len(then) - len(due) + 1:
                 due.pop(0)()
 
-        self.foreground.arm()
-        self.foreground.start(self.plan)
+        self.begin()
         outcome = self.foreground.record(watch)
         self.control.closed(outcome)
         return outcome
@@ -153,7 +152,7 @@ def test_over_the_socket(bench: Controlled) -> None:
 
 def test_a_stop_before_the_session_ends_the_run_and_is_refused(tmp_path: Path) -> None:
     bench = Controlled(tmp_path)
-    bench.arms = {"cam": False}
+    bench.deeds["cam"] = do_nothing
     with bench.foreground, bench.control:
         replies = bench.send("stop")
         with pytest.raises(RecorderError, match="stopped before the recording began"):

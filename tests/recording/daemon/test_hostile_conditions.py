@@ -8,10 +8,9 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -89,11 +88,11 @@ def test_a_chore_gives_way_to_everything() -> None:
 # The root goes, and comes back.
 
 
-@pytest.fixture
-def rig(tmp_path: Path):  # type: ignore[no-untyped-def]
-    with vehicle(tmp_path) as made:
-        made.daemon()
-        yield made
+def failing(error: Exception) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
 
 
 def kinds(rig: Vehicle) -> list[str]:
@@ -148,21 +147,15 @@ def test_memory_is_no_mounted_volume(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_another_daemon_that_took_the_root_meanwhile_is_a_fault(rig: Vehicle) -> None:
-    def taken() -> None:
-        raise UsageError("another daemon records there")
-
     rig.running._root.release()
-    rig.running._root.take = taken  # type: ignore[method-assign]
+    rig.running._root.take = failing(UsageError("another daemon records there"))  # type: ignore[method-assign]
     rig.run(10)
     assert kinds(rig) == ["root"]
 
 
 def test_a_root_that_cannot_be_taken_again_is_not_recorded_to(rig: Vehicle) -> None:
     """It is there and takes files, but its lock is gone and cannot be made anew."""
-
-    def refused() -> None:
-        raise StorageError("the lock cannot be made: Read-only file system")
-
+    refused = failing(StorageError("the lock cannot be made: Read-only file system"))
     take = rig.running._root.take
     rig.running._root.release()
     rig.running._root.take = refused  # type: ignore[method-assign]
@@ -177,10 +170,7 @@ def test_a_keep_that_is_not_permitted_is_refused(
     rig: Vehicle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session(rig.root, "a")
-
-    def forbidden(*_: Any) -> None:
-        raise PermissionError(13, "Permission denied")
-
+    forbidden = failing(PermissionError(13, "Permission denied"))
     monkeypatch.setattr(PosixDisk, "write_file", forbidden)
     reply = rig.ask("keep", session="a")
     assert (reply["ok"], reply["exit_code"]) == (False, 1) and "Permission" in reply["error"]
@@ -189,9 +179,7 @@ def test_a_keep_that_is_not_permitted_is_refused(
 def test_folders_that_fail_are_no_reason_to_stop(
     rig: Vehicle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: Any) -> None:
-        raise OSError(5, "Input/output error")
-
+    broken = failing(OSError(5, "Input/output error"))
     monkeypatch.setattr(rig.running.finalizing, "turn", broken)
     rig.ask("start")
     rig.run(5)
@@ -258,40 +246,26 @@ def test_a_daemon_that_stood_still_blames_nobody(rig: Vehicle) -> None:
     assert [s.starts for s in rig.running.supervisor.sensors.values()] == [1, 1]
 
 
-def test_a_daemon_that_stood_still_gives_its_writer_five_seconds(rig: Vehicle) -> None:
-    rig.ask("start")
-    rig.run(1)
-    writer = rig.children[WRITER]
-    rig.writer.mute = True
-    rig.run(1)
-    rig.clock.advance(1000.0)
-    rig.run(4.5)
-    assert rig.children[WRITER] is writer and writer.alive
-    rig.run(1.5)
-    assert not writer.alive or rig.children[WRITER] is not writer
+@pytest.mark.parametrize(("mute_s", "still_s", "patience_s"), [(1, 1000.0, 4.5), (115, 7.0, 1)])
+def test_a_daemon_that_stood_still_gives_its_writer_five_seconds(
+    recording: Vehicle, mute_s: float, still_s: float, patience_s: float
+) -> None:
+    recording.writer.mute = True
+    recording.run(mute_s)
+    writer = recording.children[WRITER]
+    recording.clock.advance(still_s)  # it was stopped: messages from before are unread
+    recording.run(patience_s)
+    assert recording.children[WRITER] is writer and writer.alive
+    recording.run(6)
+    assert not writer.alive or recording.children[WRITER] is not writer
 
 
-def test_a_daemon_that_stood_still_for_seven_seconds_blames_nobody(rig: Vehicle) -> None:
-    rig.ask("start")
-    rig.run(1)
-    rig.writer.mute = True
-    rig.run(115)
-    writer = rig.children[WRITER]
-    rig.clock.advance(7.0)  # the daemon was stopped: messages from before are unread
-    rig.run(1)
-    assert rig.children[WRITER] is writer and writer.alive
-    rig.run(6)
-    assert not writer.alive or rig.children[WRITER] is not writer
-
-
-def test_shutting_down_ends_every_process_that_does_not_end_by_itself(rig: Vehicle) -> None:
-    rig.ask("start")
-    rig.run(1)
+def test_shutting_down_ends_every_process_that_does_not_end_by_itself(recording: Vehicle) -> None:
     graces: dict[str, float] = {}
-    for name, child in rig.children.items():
+    for name, child in recording.children.items():
         child.process.terminate = lambda: None  # as one that ignores SIGTERM
         child.end = partial(graces.__setitem__, name)  # type: ignore[method-assign]
-    rig.running.supervisor.shutdown()
+    recording.running.supervisor.shutdown()
     assert graces.keys() == {"cam", "lidar", WRITER}
     assert all(0 <= grace_s <= 10 for grace_s in graces.values())
 
@@ -303,10 +277,7 @@ def test_a_desired_state_that_cannot_be_kept_is_a_fault_and_no_reason_not_to_rec
     rig: Vehicle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = DesiredStateFile.write
-
-    def full(self: DesiredStateFile, desired: DesiredState) -> None:
-        raise StorageError("wish.json: cannot be written: No space left on device")
-
+    full = failing(StorageError("wish.json: cannot be written: No space left on device"))
     monkeypatch.setattr(DesiredStateFile, "write", full)
     assert rig.ask("start")["state"] == "recording"
     assert kinds(rig) == ["wish"]
@@ -337,19 +308,6 @@ def test_a_desired_state_that_nobody_wrote_is_none(tmp_path: Path, text: str) ->
     file = DesiredStateFile(tmp_path, "boot")
     file.path.write_bytes(text.encode(errors="surrogatepass"))
     assert file.read() == (DesiredState(), False)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"name": "../a"}, {"part": -1}, {"metadata": {"a": "\x00"}}, {"exact": 1}, {"by": None}],
-)
-def test_a_desired_state_that_leaves_the_root_or_breaks_files_is_none(
-    tmp_path: Path, change: dict[str, Any]
-) -> None:
-    file = DesiredStateFile(tmp_path, "boot")
-    file.write(DesiredState(True, "drive"))
-    file.path.write_text(json.dumps(json.loads(file.path.read_text()) | change))
-    assert file.read()[0] == DesiredState()
 
 
 def test_a_crash_before_a_recordings_first_word_is_followed_by_its_next_part(

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +27,6 @@ sensors:
   imu: {driver: xsens, source: "sim:", rate: 100}
 live: {port: 0}
 """
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    made = Served(tmp_path, CONFIG)
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 @pytest.mark.campaign(weight=6)

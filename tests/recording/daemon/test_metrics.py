@@ -6,6 +6,7 @@ import http.client
 import re
 import socket
 import time
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -77,30 +78,24 @@ def test_every_line_is_of_the_format() -> None:
 
 
 def test_what_is_told() -> None:
-    samples_by_name = values(render(status()))
+    found = values(render(status()))
     at = '{sensor="lidar",stream="lidar"}'
-    assert samples_by_name[f"recorder_stream_rate_hertz{at}"] == 9.98
-    assert samples_by_name[f"recorder_stream_samples_total{at}"] == 120
+    assert found[f"recorder_stream_rate_hertz{at}"] == 9.98
+    assert found[f"recorder_stream_samples_total{at}"] == 120
+    assert found['recorder_stream_lost_total{sensor="lidar",stream="lidar",cause="network"}'] == 3
+    assert found[f"recorder_stream_uncounted_losses_total{at}"] == 1
+    assert found['recorder_state{state="recording"}'] == 1
+    assert found['recorder_state{state="idle"}'] == 0
+    assert found['recorder_sensor_up{sensor="imu"}'] == 0
+    assert found["recorder_uncommitted_seconds"] == 0.25
     assert (
-        samples_by_name['recorder_stream_lost_total{sensor="lidar",stream="lidar",cause="network"}']
-        == 3
-    )
-    assert samples_by_name[f"recorder_stream_uncounted_losses_total{at}"] == 1
-    assert samples_by_name['recorder_state{state="recording"}'] == 1
-    assert samples_by_name['recorder_state{state="idle"}'] == 0
-    assert samples_by_name['recorder_sensor_up{sensor="imu"}'] == 0
-    assert samples_by_name["recorder_uncommitted_seconds"] == 0.25
-    assert (
-        samples_by_name["recorder_commits_total"],
-        samples_by_name["recorder_commit_seconds_total"],
+        found["recorder_commits_total"],
+        found["recorder_commit_seconds_total"],
     ) == (
         60,
         1.5,
     )
-    assert (
-        samples_by_name["recorder_disk_floor_bytes"] == 5e9
-        and "recorder_disk_free_bytes" not in samples_by_name
-    )
+    assert found["recorder_disk_floor_bytes"] == 5e9 and "recorder_disk_free_bytes" not in found
 
 
 def test_incomplete_samples_and_outages_that_go_on_count_now() -> None:
@@ -125,10 +120,8 @@ def test_incomplete_samples_and_outages_that_go_on_count_now() -> None:
 
 
 def test_an_idle_daemon_has_metrics_too() -> None:
-    samples_by_name = values(render(status(session=None, state="idle", sensors={}, healthy=True)))
-    assert (
-        samples_by_name["recorder_healthy"] == 1 and "recorder_session_bytes" not in samples_by_name
-    )
+    found = values(render(status(session=None, state="idle", sensors={}, healthy=True)))
+    assert found["recorder_healthy"] == 1 and "recorder_session_bytes" not in found
 
 
 def test_names_cannot_break_the_format() -> None:
@@ -137,10 +130,10 @@ def test_names_cannot_break_the_format() -> None:
 
 
 def get(port: int, path: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.request("GET", path)
-    response = connection.getresponse()
-    return response.status, response.read().decode()
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
 
 
 def test_it_is_served_on_this_machine_alone() -> None:
@@ -158,10 +151,7 @@ def test_it_is_served_on_this_machine_alone() -> None:
 def test_who_was_served_leaves_room_for_the_next() -> None:
     with MetricsServer(0, lambda: "x 1\n") as server:
         for _ in range(3 * _MOST_CLIENTS):
-            client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60.0)
-            client.request("GET", "/metrics")
-            assert client.getresponse().read() == b"x 1\n"
-            client.close()
+            assert get(server.port, "/metrics") == (200, "x 1\n")
 
 
 def test_the_daemons_surroundings_serve_its_status_until_they_are_closed() -> None:
@@ -178,10 +168,7 @@ def test_the_daemons_surroundings_serve_its_status_until_they_are_closed() -> No
     assert surroundings.metrics is not None
     (tick,) = daemon.on_tick
     tick(daemon, 0)
-    client = http.client.HTTPConnection("127.0.0.1", surroundings.metrics.port, timeout=60.0)
-    client.request("GET", "/metrics")
-    assert client.getresponse().read() == render(status()).encode()
-    client.close()
+    assert get(surroundings.metrics.port, "/metrics") == (200, render(status()))
     surroundings.close()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", surroundings.metrics.port), timeout=60.0)

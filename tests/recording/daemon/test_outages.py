@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,7 @@ from recorder.viewers.live.daemon_link import _outages
 from recorder.viewers.live.event_tail import Timeline
 from recorder.viewers.live.summary import Summary
 from tests.recording.daemon.fakes import Vehicle, vehicle
-from tests.session.build import START_MONO_NS, START_NS, Builder, camera_spec, imu_spec
+from tests.session.build import START_NS, camera_spec, imu_session, rewrite_header
 
 S = 1_000_000_000
 SPEC = StreamSpec("imu", (ChannelSpec("acc", "raw", "f4", (3,)),), rate_hz=100.0)
@@ -78,15 +76,8 @@ def test_a_stream_without_a_rate_has_no_estimate() -> None:
     assert found == Outage("device", 10 * S, None)
 
 
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Vehicle]:
-    with vehicle(tmp_path) as made:
-        made.daemon()
-        made.run(1)
-        yield made
-
-
 def test_the_status_shows_an_outage_while_it_goes_on(rig: Vehicle) -> None:
+    rig.run(1)
     status = rig.running.status()
     assert status["sensors"]["cam"]["streams"]["cam"]["outage"] is None, "nothing is recorded"
     rig.ask("start", name="tour")
@@ -136,8 +127,7 @@ def test_a_sensor_that_has_declared_nothing_has_its_outage_too(tmp_path: Path) -
 
 
 def test_info_of_a_session_whose_outage_has_not_ended(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), 2.0)
+    builder = imu_session(tmp_path / "rig", 2.0)
     builder.add(camera_spec(), 8.0)
     for t_s, cause in ((1.0, "lost"), (1.5, "present"), (2.5, "lost")):
         at_ns = START_NS + round(t_s * S)
@@ -153,12 +143,7 @@ def test_info_of_a_session_whose_outage_has_not_ended(tmp_path: Path) -> None:
     with (path / "_recorder" / "lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         begun_ns = time.monotonic_ns() - 20 * S  # the session goes on, on this machine's clock
-        header = json.loads((path / "_recorder" / "session.json").read_text())
-        shift_ns = header["start_mono_ns"] - begun_ns
-        assert header["start_mono_ns"] == START_MONO_NS
-        header |= {"start_mono_ns": begun_ns, "start_ns": START_NS}
-        (path / "_recorder" / "session.json").write_text(json.dumps(header))
-        assert shift_ns
+        rewrite_header(path, start_mono_ns=begun_ns)
         (interval,) = lost_of(path)
     assert interval["duration_ns"] >= 17 * S, "up to now"
 

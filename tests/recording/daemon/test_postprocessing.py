@@ -178,6 +178,20 @@ class Rig:
         self.chores.append(FakeChore(command))
         return self.chores[-1]
 
+    @classmethod
+    def begun(cls, path: Path, *archives: str) -> Rig:
+        """The first chore of a session that has its checksums."""
+        (path / "_recorder/checksums.csv").touch()
+        rig = cls(path.parent, frozenset(archives) or NCORE)
+        rig.turn()
+        return rig
+
+    def fail(self) -> None:
+        """Let the chore that runs fail as often as it is tried."""
+        for _ in range(MOST_TRIES):
+            self.finish(1)
+            self.turn(700)
+
     def turn(self, seconds: float = 0.1, live: str | None = None) -> None:
         self.clock.advance(seconds)
         self.queue.turn(live)
@@ -251,9 +265,7 @@ def test_what_fails_is_tried_a_few_times_then_told(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.turn()
     rig.finish()
-    for _ in range(MOST_TRIES):
-        rig.finish(1)
-        rig.turn(700)
+    rig.fail()
     assert len(rig.chores) == 1 + MOST_TRIES
     assert rig.queue.status()["failed"] == {"a": {"ncore": "it broke"}}
     assert rig.queue.is_unfinished(path)
@@ -266,9 +278,7 @@ def test_what_fails_is_tried_a_few_times_then_told(tmp_path: Path) -> None:
 
 def test_archives_are_packed_together_and_one_by_one_after_a_failure(tmp_path: Path) -> None:
     path = session(tmp_path, config="finalize: [ncore, {later: {a: 1}}, mcap]\nreport: true\n")
-    (path / "_recorder/checksums.csv").touch()
-    rig = Rig(tmp_path, frozenset({"ncore", "later", "mcap"}))
-    rig.turn()
+    rig = Rig.begun(path, "ncore", "later", "mcap")
     assert rig.chores[-1].command == [
         "recorder", "finalize", str(path), "--to", "ncore,later,mcap", "--option", "later.a=1",
         "--format", "json",
@@ -280,9 +290,7 @@ def test_archives_are_packed_together_and_one_by_one_after_a_failure(tmp_path: P
     assert rig.chores[-1].command[3:5] == ["--to", "later"]
     rig.finish()
     assert rig.chores[-1].command[3:5] == ["--to", "mcap"]
-    for _ in range(MOST_TRIES):
-        rig.finish(1)
-        rig.turn(700)
+    rig.fail()
     assert rig.queue.status()["failed"] == {"a": {"mcap": "it broke"}}
     told = json.loads((path / "_recorder/finalize.json").read_text())["steps"]
     assert [told[name]["done"] for name in ("ncore", "later", "mcap")] == [True, True, False]
@@ -292,9 +300,7 @@ def test_archives_are_packed_together_and_one_by_one_after_a_failure(tmp_path: P
 
 def test_archives_that_are_packed_together_are_counted_and_done(tmp_path: Path) -> None:
     path = session(tmp_path, config="finalize: [ncore, mcap]\n")
-    (path / "_recorder/checksums.csv").touch()
-    rig = Rig(tmp_path, frozenset({"ncore", "mcap"}))
-    rig.turn()
+    rig = Rig.begun(path, "ncore", "mcap")
     rig.finish()
     assert rig.queue.finished == 2
     assert rig.queue.idle
@@ -304,9 +310,7 @@ def test_archives_that_are_packed_together_are_counted_and_done(tmp_path: Path) 
 
 def test_a_report_that_fails_is_tried_a_few_times_and_keeps_no_session(tmp_path: Path) -> None:
     path = session(tmp_path, config=REPORTED)
-    (path / "_recorder/checksums.csv").touch()
-    rig = Rig(tmp_path)
-    rig.turn()
+    rig = Rig.begun(path)
     assert rig.queue.is_unfinished(path), "its archive is due"
     rig.finish()
     for _ in range(MOST_TRIES):
@@ -321,12 +325,8 @@ def test_a_report_that_fails_is_tried_a_few_times_and_keeps_no_session(tmp_path:
 
 def test_an_archive_that_fails_for_good_is_followed_by_the_report(tmp_path: Path) -> None:
     path = session(tmp_path, config=REPORTED)
-    (path / "_recorder/checksums.csv").touch()
-    rig = Rig(tmp_path)
-    rig.turn()
-    for _ in range(MOST_TRIES):
-        rig.finish(1)
-        rig.turn(700)
+    rig = Rig.begun(path)
+    rig.fail()
     report(path, "clean")
     rig.finish()
     assert rig.queue.status()["failed"] == {"a": {"ncore": "it broke"}}
@@ -335,9 +335,7 @@ def test_an_archive_that_fails_for_good_is_followed_by_the_report(tmp_path: Path
 
 def test_a_session_that_is_deleted_during_its_report_is_forgotten(tmp_path: Path) -> None:
     path = session(tmp_path, config="report: true\n")
-    (path / "_recorder/checksums.csv").touch()
-    rig = Rig(tmp_path)
-    rig.turn()
+    rig = Rig.begun(path)
     assert delete(path)
     rig.finish(1)
     rig.turn()

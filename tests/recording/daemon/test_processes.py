@@ -6,7 +6,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,15 +29,6 @@ storage: {min_free_gb: 0}
 sensors:
   imu: {driver: xsens, source: "sim:", rate: 100, min_rate: 50, process: {nice: 1}}
 """
-
-
-@pytest.fixture
-def served(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Served]:
-    made = Served(tmp_path, CONFIG.replace("SPLIT", request.param))
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 def imu(served: Served) -> Mapping[str, Any]:
@@ -70,7 +61,7 @@ def assert_seamless(parts: list[Path]) -> None:
 
 
 @pytest.mark.campaign(weight=12)
-@pytest.mark.parametrize("served", ["0.1"], indirect=True)
+@pytest.mark.parametrize("served", [CONFIG.replace("SPLIT", "0.1")], indirect=True)
 def test_a_split_loses_and_doubles_nothing_and_the_end_is_clean(served: Served) -> None:
     served.start()
     reply = served.request("start", meta={"driver": "ada"})
@@ -101,7 +92,7 @@ def test_a_split_loses_and_doubles_nothing_and_the_end_is_clean(served: Served) 
 
 
 @pytest.mark.campaign(weight=12)
-@pytest.mark.parametrize("served", ["60"], indirect=True)
+@pytest.mark.parametrize("served", [CONFIG.replace("SPLIT", "60")], indirect=True)
 def test_whatever_is_killed_the_recording_goes_on(served: Served) -> None:
     served.start()
     served.request("start", name="tour")
@@ -148,7 +139,7 @@ def at_part(served: Served, part: int) -> bool:
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("served", ["0.1"], indirect=True)
+@pytest.mark.parametrize("served", [CONFIG.replace("SPLIT", "0.1")], indirect=True)
 def test_a_writer_killed_in_mid_split_loses_and_doubles_nothing(served: Served, seed: int) -> None:
     served.start()
     served.request("start")

@@ -38,6 +38,7 @@ from tests.recording.daemon.fakes import CONFIG
 
 S = 1_000_000_000
 MOST_DEATHS = int(DRIVER_RESTART.most)
+ACCOUNT = {"lost": {}, "unknown_losses": 0, "ended": None, "bytes": 0}
 NAMES = from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", fullmatch=True)
 
 
@@ -161,9 +162,14 @@ def test_a_damaged_desired_state_is_none_and_out_of_the_way(tmp_path: Path, dama
 
 
 @pytest.mark.parametrize(
-    "change", [{"wanted": 1}, {"part": "2"}, {"name": 5}, {"metadata": []}, {"session": {}}]
+    "change",
+    [
+        *({"wanted": 1}, {"part": "2"}, {"name": 5}, {"metadata": []}, {"session": {}}),
+        *({"name": "../a"}, {"part": -1}, {"metadata": {"a": "\x00"}}, {"exact": 1}, {"by": None}),
+    ],
 )
 def test_a_desired_state_of_another_form_is_none(tmp_path: Path, change: dict[str, Any]) -> None:
+    """Also one that leaves the root, or breaks files."""
     file = DesiredStateFile(tmp_path, "boot")
     file.write(DesiredState(True, "drive"))
     file.path.write_text(json.dumps(json.loads(file.path.read_text()) | change))
@@ -202,23 +208,28 @@ def test_what_a_child_prints_besides_reports_is_no_report() -> None:
     assert others == [{"event": "a"}, {"event": "exit", "code": 0, "last": ""}]
 
 
-def test_a_disk_that_stalls_is_told_of_once_each_time() -> None:
-    reported: list[Any] = []
+def watch_progress() -> tuple[Progress, list[tuple[str, str, str, dict[str, Any]]]]:
+    """A progress, and what it reports: kind, stream, cause and the rest."""
+    reported: list[tuple[str, str, str, dict[str, Any]]] = []
 
     def report(level: str, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
-        reported.extend([format_event_line(make_event(kind, 0, stream, cause, **more)), cause])
+        reported.append((kind, stream, cause, more))
 
-    progress = Progress(lambda *_, **__: None, report, lambda *_, **__: None)
+    return Progress(lambda *_, **__: None, report, lambda *_, **__: None), reported
+
+
+def test_a_disk_that_stalls_is_told_of_once_each_time() -> None:
+    progress, reported = watch_progress()
     progress._on_commits(STALLED_S)
     assert reported == []
     for uncommitted_s in (0.0, STALLED_S + 0.001, 60.0, STALLED_S, 0.0, 5.5, 0.0):
         progress._on_commits(uncommitted_s)
     stalled = "disk: nothing was committed for {} s, though samples wait"
-    restored = "disk: commits again"
-    assert reported == [
-        *(stalled.format(5), "stalled", restored, "restored"),
-        *(stalled.format(6), "stalled", restored, "restored"),
-    ]
+    restored = ("disk: commits again", "restored")
+    assert [
+        (format_event_line(make_event(kind, 0, stream, cause, **more)), cause)
+        for kind, stream, cause, more in reported
+    ] == [(stalled.format(5), "stalled"), restored, (stalled.format(6), "stalled"), restored]
 
 
 def test_the_status_line_names_faults_only_where_there_are_some() -> None:
@@ -233,52 +244,41 @@ def test_the_status_line_names_faults_only_where_there_are_some() -> None:
 
 
 def test_a_low_rate_says_whether_the_config_or_the_stream_sets_the_minimum() -> None:
-    reported: dict[str, dict[str, Any]] = {}
-
-    def report(level: str, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
-        reported[stream] = more
-
     sensor = Sensor(SensorEntry("imu", "xsens", "sim", "", {}, min_rate=95.0))
     sensor.specs = {name: spec(name=name) for name in ("imu", "imu_extra")}
-    progress = Progress(lambda *_, **__: None, report, lambda *_, **__: None)
-    account = {"lost": {}, "unknown_losses": 0, "ended": None, "bytes": 0}
+    progress, reported = watch_progress()
     for step in range(14):  # 10 Hz
-        counts = dict.fromkeys(sensor.specs, account | {"samples": step * 10 // 4})
+        counts = dict.fromkeys(sensor.specs, ACCOUNT | {"samples": step * 10 // 4})
         progress.update(step * S // 4, [sensor], counts, 0.0)
-    found = {name: (more["floor_hz"], more["agreed"]) for name, more in reported.items()}
+    found = {name: (more["floor_hz"], more["agreed"]) for _, name, _, more in reported}
     assert found == {"imu": (95.0, True), "imu_extra": (50.0, False)}
-    assert {more["expected_hz"] for more in reported.values()} == {100.0}
+    assert {more["expected_hz"] for *_, more in reported} == {100.0}
 
 
 def test_what_a_stream_was_in_one_session_is_forgotten_in_the_next() -> None:
-    reported: list[tuple[str, str]] = []
-
-    def report(level: str, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
-        reported.append((stream, cause))
-
     sensor = Sensor(SensorEntry("imu", "xsens", "sim", "", {}, min_rate=95.0))
     sensor.specs = {"imu": spec()}
-    progress = Progress(lambda *_, **__: None, report, lambda *_, **__: None)
-    account = {"lost": {}, "unknown_losses": 0, "ended": None, "bytes": 0}
-    for step in range(40):  # 10 s of 10 Hz
-        count = step * 10 // 4
-        progress.update(step * S // 4, [sensor], {"imu": account | {"samples": count}}, 0.0)
-    assert reported == [("imu", "low")] and progress.rates.broken == ["imu"]
+    progress, reported = watch_progress()
+
+    def update(hz: int, begin_s: int = 0, before: int = 0) -> None:
+        """Ten seconds of a rate, after so many samples."""
+        for step in range(40):
+            counts = {"imu": ACCOUNT | {"samples": before + step * hz // 4}}
+            progress.update(begin_s * S + step * S // 4, [sensor], counts, 0.0)
+
+    update(10)
+    assert [each[1:3] for each in reported] == [("imu", "low")]
+    assert progress.rates.broken == ["imu"]
     progress.reset()
     assert progress.rates.broken == [] and progress.rates.rate("imu") is None
     # The next session begins a minute later, with as many samples as the last one ended with.
-    for step in range(40):
-        count = 100 + step * 100 // 4
-        now_ns = 60 * S + step * S // 4
-        progress.update(now_ns, [sensor], {"imu": account | {"samples": count}}, 0.0)
-    assert reported == [("imu", "low")]
+    update(100, 60, before=100)
+    assert len(reported) == 1
     # At full pace, the clock says nothing of the rate of the samples.
     sensor.entry = SensorEntry("imu", "xsens", "file", "", {}, min_rate=95.0, pace="max")
     reported.clear()
     progress.reset()
-    for step in range(40):
-        count = step * 10 // 4
-        progress.update(step * S // 4, [sensor], {"imu": account | {"samples": count}}, 0.0)
+    update(10)
     assert reported == [] and progress.rates.rate("imu") == pytest.approx(10, abs=1)
 
 

@@ -94,15 +94,6 @@ def test_what_cannot_be_is_refused_and_changes_nothing() -> None:
         machine.start()
 
 
-def test_a_users_first_part_that_cannot_begin_is_not_tried_again() -> None:
-    machine = Machine()
-    machine.start("drive")
-    (save,) = machine.not_begun(0, "the disk is full")
-    assert isinstance(save, Save) and not save.desired.wanted
-    assert at(machine) is State.IDLE
-    assert machine.tick(10**15) == []
-
-
 def test_a_session_that_ends_by_itself_is_followed_by_the_next_part() -> None:
     machine = recording()
     assert machine.ended(0, why="its disk is full") == [Closed("/r/drive", True)]
@@ -121,28 +112,6 @@ def test_a_session_that_ends_by_itself_is_followed_by_the_next_part() -> None:
     now_ns += 120 * S
     machine.ended(now_ns, why="full")
     assert machine.retry_at_ns == now_ns + S  # a recording that lasted ends the back-off
-
-
-def test_a_stop_ends_what_cannot_be_recorded() -> None:
-    machine = recording()
-    machine.ended(0, why="full")
-    (save,) = machine.stop()
-    assert isinstance(save, Save) and not save.desired.wanted
-    assert at(machine) is State.IDLE
-    assert machine.tick(10**15) == []
-
-
-def test_a_stop_while_it_begins_ends_it_at_once() -> None:
-    machine = Machine()
-    machine.start()
-    assert kinds(machine.stop()) == ["Save"]
-    assert kinds(machine.began(0, "/r/a", "a")) == ["Save", "End"]
-    assert at(machine) is State.STOPPING
-    machine = Machine()
-    machine.start()
-    machine.stop()
-    assert machine.not_begun(0, "no") == []
-    assert at(machine) is State.IDLE
 
 
 def test_a_split_goes_on_in_the_next_part() -> None:
@@ -349,6 +318,8 @@ class World(RuleBasedStateMachine):
             )
         if machine.state is State.IDLE and not machine.leaving:
             assert not machine.desired.wanted
+        if self.open is not None and not machine.desired.wanted:
+            assert self.ending or self.splitting, "what nobody wants is ended at once"
         if self.user_stopped and not machine.leaving:
             assert not machine.desired.wanted
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,18 +11,15 @@ import pytest
 from recorder.recording.daemon import status as status_module
 from recorder.recording.host import clocks
 from recorder.recording.supervisor.supervisor import MOST, MOST_TEXT, RecentEvents
-from tests.recording.daemon.fakes import Vehicle, vehicle
+from tests.recording.daemon.fakes import Vehicle
 
 S = 1_000_000_000
 TURN_S = 0.11
 
 
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Vehicle]:
-    with vehicle(tmp_path) as made:
-        made.daemon()
-        made.run(1)
-        yield made
+@pytest.fixture(autouse=True)
+def _armed(rig: Vehicle) -> None:
+    rig.run(1)
 
 
 def stream(rig: Vehicle, name: str) -> dict[str, Any]:

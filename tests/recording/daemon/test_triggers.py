@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from recorder.config.settings import TriggerSettings
@@ -25,13 +22,6 @@ triggers:
   up: {{when: "{WHEN}", until: "imu.avel[0] < 0", cooldown: 0.5}}
   odd: {{when: "imu.speed > 1"}}
 """
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    daemon = Served(tmp_path, CONFIG)
-    yield daemon
-    daemon.close()
 
 
 def marks(served: Served) -> list[str]:

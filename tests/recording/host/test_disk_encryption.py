@@ -75,10 +75,13 @@ def test_a_bare_disk_and_a_partition(sysfs: Sysfs, tmp_path: Path) -> None:
     assert why(sysfs, tmp_path / "not/there yet") == "is on /dev/sda1, which is not encrypted"
 
 
-def test_luks_on_a_partition(sysfs: Sysfs, tmp_path: Path) -> None:
+def test_luks_on_a_partition_and_above_lvm(sysfs: Sysfs, tmp_path: Path) -> None:
     sysfs.add("sda", 1)
     sysfs.add("sda1", 2, disk="sda")
     sysfs.add("dm-0", tmp_path.stat().st_dev, "sda1", uuid=CRYPT)
+    assert why(sysfs, tmp_path) is None
+    sysfs.add("dm-1", 3, "sda", uuid="LVM-0123")
+    sysfs.add("dm-2", tmp_path.stat().st_dev, "dm-1", uuid=CRYPT)
     assert why(sysfs, tmp_path) is None
 
 
@@ -104,13 +107,6 @@ def test_every_disk_below_lvm_on_raid_counts(
     sysfs.add("md0", 5, "dm-0", "dm-1")
     sysfs.add("dm-2", tmp_path.stat().st_dev, "md0", uuid="LVM-0123")
     assert why(sysfs, tmp_path) == wanted
-
-
-def test_luks_above_lvm(sysfs: Sysfs, tmp_path: Path) -> None:
-    sysfs.add("sda", 1)
-    sysfs.add("dm-0", 2, "sda", uuid="LVM-0123")
-    sysfs.add("dm-1", tmp_path.stat().st_dev, "dm-0", uuid=CRYPT)
-    assert why(sysfs, tmp_path) is None
 
 
 def test_a_folder_of_fscrypt(sysfs: Sysfs, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from recorder.recording.ring.retention_policy import (
 )
 from recorder.session.event_clips import KeptEvent, Shortfall
 from recorder.session.events import make_event
-from tests.session.build import START_NS, Builder, imu_spec
+from tests.session.build import START_NS, Builder, imu_session, imu_spec
 
 S = 1_000_000_000
 EVENT = KeptEvent("e", "e", None, 100 * S, 90 * S, 110 * S, "open")
@@ -177,9 +177,7 @@ def test_the_facts_of_a_session(tmp_path: Path, cause: str) -> None:
 
 
 def test_a_stream_without_a_sample_is_known(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "s")
-    builder.add(imu_spec())
-    path = builder.close()
+    path = imu_session(tmp_path / "s").close()
     values = json.loads((path / "_recorder/session.json").read_bytes())
     values["streams"]["silent"] = imu_spec("silent").to_wire()
     (path / "_recorder/session.json").write_text(json.dumps(values))
@@ -187,8 +185,7 @@ def test_a_stream_without_a_sample_is_known(tmp_path: Path) -> None:
 
 
 def test_an_open_session_has_no_facts(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "s")
-    builder.add(imu_spec())
+    builder = imu_session(tmp_path / "s")
     with pytest.raises(SessionError, match="is not closed"):
         read_facts(builder.close("recording"))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +21,7 @@ from recorder.session.layout import private
 from recorder.session.lock import lock_session
 from tests.manual_clock import ManualClock
 from tests.recording.ring.recording_model import silent
-from tests.session.build import START_NS, Builder, imu_spec
+from tests.session.build import START_NS, imu_session, rewrite_header
 
 S = 1_000_000_000
 
@@ -48,12 +47,8 @@ class Vehicle:
         )  # fmt: skip
 
     def part(self, name: str, folder: Path | None = None, state: str = "clean") -> Path:
-        builder = Builder((folder or self.root) / name)
-        builder.add(imu_spec())
-        path = builder.close(state)
-        file = private(path, "session.json")
-        values = json.loads(file.read_bytes()) | {"ring": True}
-        file.write_text(json.dumps(values))
+        path = imu_session((folder or self.root) / name).close(state)
+        rewrite_header(path, ring=True)
         return path
 
     def step(self, after_s: float, live: Live | None = None) -> None:
@@ -73,11 +68,19 @@ class Vehicle:
         self.keeper.keep(new_event(mark), self.answers.append)
 
 
-@pytest.fixture
-def vehicle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Vehicle:
-    made = Vehicle(tmp_path / "root")
+def on_time(made: Vehicle, monkeypatch: pytest.MonkeyPatch) -> Vehicle:
     monkeypatch.setattr(made.clock, "realtime_ns", lambda: made.clock.monotonic_ns() + OFFSET_NS)
     return made
+
+
+@pytest.fixture
+def vehicle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Vehicle:
+    return on_time(Vehicle(tmp_path / "root"), monkeypatch)
+
+
+@pytest.fixture
+def ring_in_ram(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Vehicle:
+    return on_time(Vehicle(tmp_path / "root", tmp_path / "ram"), monkeypatch)
 
 
 OFFSET_NS = START_NS - 1000 * S
@@ -222,44 +225,36 @@ def test_parts_of_a_ring_get_no_work_and_are_not_retentions(vehicle: Vehicle) ->
     assert not candidate.deletable
 
 
-def test_what_is_in_ram_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    vehicle = Vehicle(tmp_path / "root", tmp_path / "ram")
-    monkeypatch.setattr(
-        vehicle.clock, "realtime_ns", lambda: vehicle.clock.monotonic_ns() + OFFSET_NS
-    )
-    path = vehicle.part("p1", tmp_path / "ram")
+def test_what_is_in_ram_is_copied(
+    ring_in_ram: Vehicle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = ring_in_ram.part("p1", tmp_path / "ram")
     before = {f.relative_to(path): f.read_bytes() for f in path.rglob("*") if f.is_file()}
     synced: list[Path] = []
     monkeypatch.setattr("recorder.recording.ring.storage._sync", synced.append)
-    vehicle.ask(0.5, 0.1, 0.1)
-    vehicle.step(1.0)
-    copy = vehicle.root / "p1"
+    ring_in_ram.ask(0.5, 0.1, 0.1)
+    ring_in_ram.step(1.0)
+    copy = ring_in_ram.root / "p1"
     after = {f.relative_to(copy): f.read_bytes() for f in copy.rglob("*") if f.is_file()}
     keep = Path("_recorder/keep")
     assert {k: v for k, v in after.items() if k != keep} == before
     assert {path.name for path in synced} == {path.name for path in after}
-    assert not path.exists() and vehicle.claimed == ["p1"]
+    assert not path.exists() and ring_in_ram.claimed == ["p1"]
     assert [e.state for e in read_events(copy)] == ["open"]
-    vehicle.step(5.0)
-    assert [event.state for event in read_index(vehicle.root)] == ["kept"]
+    ring_in_ram.step(5.0)
+    assert [event.state for event in read_index(ring_in_ram.root)] == ["kept"]
 
 
-def test_ram_that_is_gone_is_a_loss_of_power(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    vehicle = Vehicle(tmp_path / "root", tmp_path / "ram")
-    monkeypatch.setattr(
-        vehicle.clock, "realtime_ns", lambda: vehicle.clock.monotonic_ns() + OFFSET_NS
-    )
-    path = vehicle.part("p1", tmp_path / "ram", "recording")
+def test_ram_that_is_gone_is_a_loss_of_power(ring_in_ram: Vehicle, tmp_path: Path) -> None:
+    path = ring_in_ram.part("p1", tmp_path / "ram", "recording")
     live = Live(path, START_NS, OFFSET_NS)
-    vehicle.ask(0.5, 0.1, 0.1)
-    vehicle.step(1.0, live)
-    assert vehicle.keeper.split_due and vehicle.keeper.to_disk
+    ring_in_ram.ask(0.5, 0.1, 0.1)
+    ring_in_ram.step(1.0, live)
+    assert ring_in_ram.keeper.split_due and ring_in_ram.keeper.to_disk
     path.rename(tmp_path / "gone")
-    vehicle.restart()
-    vehicle.step(5.0)
-    (event,) = read_index(vehicle.root)
+    ring_in_ram.restart()
+    ring_in_ram.step(5.0)
+    (event,) = read_index(ring_in_ram.root)
     assert [s.cause for s in event.shortfalls] == ["power"]
 
 
@@ -279,18 +274,12 @@ def test_a_ring_leaves_room_for_what_comes(
         assert path.exists() == stays
 
 
-def test_a_part_in_ram_whose_writer_died_is_copied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    vehicle = Vehicle(tmp_path / "root", tmp_path / "ram")
-    monkeypatch.setattr(
-        vehicle.clock, "realtime_ns", lambda: vehicle.clock.monotonic_ns() + OFFSET_NS
-    )
-    path = vehicle.part("p1", tmp_path / "ram", "recording")
-    vehicle.ask(0.5, 0.1, 0.1)
-    vehicle.step(1.0)
-    assert not path.exists() and (vehicle.root / "p1").exists()
-    assert vehicle.keeper.status()["open"]  # recovery comes first
+def test_a_part_in_ram_whose_writer_died_is_copied(ring_in_ram: Vehicle, tmp_path: Path) -> None:
+    path = ring_in_ram.part("p1", tmp_path / "ram", "recording")
+    ring_in_ram.ask(0.5, 0.1, 0.1)
+    ring_in_ram.step(1.0)
+    assert not path.exists() and (ring_in_ram.root / "p1").exists()
+    assert ring_in_ram.keeper.status()["open"]  # recovery comes first
 
 
 def test_a_part_that_a_crash_left_open_is_of_no_later_event(vehicle: Vehicle) -> None:

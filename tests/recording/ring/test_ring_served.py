@@ -29,13 +29,6 @@ triggers:
 """
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    daemon = Served(tmp_path, CONFIG)
-    yield daemon
-    daemon.close()
-
-
 def events(served: Served) -> dict[str, KeptEvent]:
     return {event.text: event for event in read_index(served.root)}
 
@@ -107,8 +100,7 @@ def test_a_restart_goes_on_with_what_was_open(served: Served) -> None:
 def in_ram(tmp_path: Path) -> Iterator[Served]:
     # The folder stands for a tmpfs: what counts is that it is another folder.
     ring = f"ring: {{seconds: 2, gb: 1, part: 5, medium: ram, folder: {tmp_path}/ram}}"
-    text = CONFIG[: CONFIG.index("ring:")] + ring
-    daemon = Served(tmp_path, text)
+    daemon = Served(tmp_path, CONFIG[: CONFIG.index("ring:")] + ring)
     yield daemon
     daemon.close()
 

@@ -16,7 +16,7 @@ from recorder.recording.clip import writing
 from recorder.recording.clip.writing import write_clip
 from recorder.recording.triggers.evaluation import Evaluation, Fired
 from recorder.session.journal import journal as journals
-from recorder.session.part import Moment, Part
+from tests.recording.clip.cuts import part
 from tests.session.build import START_NS, Builder, camera_spec, imu_spec
 
 END_NS = START_NS + 4_900_000_000
@@ -45,8 +45,7 @@ def session(path: Path) -> Path:
             | {"first_seq": None, "last_seq": None, "count": None, "duration_ns": None}
         )
     builder.close()
-    whole = Part(Moment.parse("0"), Moment.parse("60"))
-    return write_clip([builder.path], whole, path, "made").session
+    return write_clip([builder.path], part(0, 60), path, "made").session
 
 
 @pytest.fixture(scope="module")
@@ -136,8 +135,7 @@ def test_samples_of_several_streams_come_in_order_of_time(tmp_path: Path) -> Non
     for name, offset_ns in (("late", 5_000_000), ("early", 0)):
         data = {"acc": acc, "avel": np.zeros_like(acc), "rot": np.zeros_like(acc)}
         builder.add(imu_spec(name), count=300, data=data, offset_ns=offset_ns)
-    part = Part(Moment.parse("0"), Moment.parse("60"))
-    made = write_clip([builder.close()], part, tmp_path).session
+    made = write_clip([builder.close()], part(0, 60), tmp_path).session
     ahead = "early.acc[0] - late.acc[0]"
     triggers = [trigger(f"{ahead} > 1.5 or {ahead} < -0.5", "odd"), trigger(f"{ahead} == 1", "one")]
     fired = [one.trigger for one in Evaluation(made, triggers).read()]
@@ -148,10 +146,7 @@ def test_the_state_goes_on_in_the_next_part(
     drive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing, "_COMMIT_NS", 10**8)
-    parts = [
-        write_clip([drive], Part(Moment.parse(a), Moment.parse(b)), tmp_path).session
-        for a, b in (("0", "2.3"), ("2.3", "9"))
-    ]
+    parts = [write_clip([drive], part(*span), tmp_path).session for span in ((0, 2.3), (2.3, 9))]
     triggers = [
         trigger("imu.acc[0] >= 200", "held", duration=0.6),
         trigger("imu.acc[0] >= 100", "once"),
@@ -161,8 +156,8 @@ def test_the_state_goes_on_in_the_next_part(
     expected = [(one.trigger, one.t_ns) for one in Evaluation(drive, triggers).read()]
     evaluation: Evaluation | None = None
     found: list[Fired] = []
-    for part in parts:
-        evaluation = Evaluation(part, triggers, evaluation)
+    for each in parts:
+        evaluation = Evaluation(each, triggers, evaluation)
         found += evaluation.read()
     timed = ("held", "once")
     held = [(one.trigger, one.t_ns) for one in found if one.trigger in timed]
@@ -238,8 +233,7 @@ def test_streams_that_no_session_has_are_named(
         "recorder events: b: no stream cam in what was read",
         "recorder events: b: no stream gps in what was read",
     ]
-    alone = Part(Moment.parse("0"), Moment.parse("1"), ("imu",))
-    imu = write_clip([drive], alone, tmp_path, "imu").session
+    imu = write_clip([drive], part(0, 1, "imu"), tmp_path, "imu").session
     config.write_text(CONFIG + "  a: {when: camera.rate > 100}\n")
     for sessions, said in (([imu], True), ([imu, drive], False)):
         assert main(["events", *map(str, sessions), "--triggers", str(config)]) == 0

@@ -93,13 +93,6 @@ def told_lost(path: Path, name: str) -> int:
     return sum(e["count"] for e in events(path, type="lost", stream=name, cause="damaged"))
 
 
-@BOOTS
-def test_undamaged(killed: Path, tmp_path: Path, boot: str | None) -> None:
-    kept = recover_here(fresh(killed, tmp_path), boot)
-    assert {n: len(s) for n, s in kept.items()} == WRITTEN
-    assert validate(tmp_path / "s", deep=True).sound
-
-
 @pytest.mark.parametrize("file", FILES)
 @BOOTS
 def test_cut_at_bytes(

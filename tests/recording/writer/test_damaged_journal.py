@@ -129,8 +129,9 @@ def test_a_writer_that_does_not_go_on_has_cut_nothing(tmp_path: Path, wrong: str
             path.unlink()
     files = [drive.path / name for name in [*journal.files, COMMITS]]
     before = {p: p.read_bytes() for p in files if p.exists()}
-    with pytest.raises(SessionError):
+    with pytest.raises(SessionError) as caught:
         SessionWriter.resume(PosixDisk(), drive.path, drive.clock)
+    assert wrong != "flipped" or "do not hold what was committed" in str(caught.value)
     assert {p: p.read_bytes() for p in files if p.exists()} == before
 
 

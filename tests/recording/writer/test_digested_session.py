@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from recorder.common.errors import SessionError
 from recorder.common.files import PosixDisk, Scratch
 from recorder.recording.writer.recovery import recover
 from recorder.recording.writer.session_writer import SessionWriter
@@ -250,11 +249,7 @@ def test_where_salvage_cannot_be_written_nothing_is_cut(tmp_path: Path) -> None:
 
 def test_a_resumed_session_is_sound(tmp_path: Path) -> None:
     drive = killed(tmp_path)
-    drive.writer = SessionWriter.resume(PosixDisk(), drive.path, drive.clock)
-    for spec in SPECS.values():
-        drive.writer.declare(spec)
-    drive._numbers = {name: drive.writer.durable[name][1] for name in SPECS}
-    drive.sent = dict(drive.committed)
+    drive.go_on()
     drive.second()
     drive.second()
     drive.close()
@@ -278,28 +273,6 @@ def test_what_was_reported_after_the_last_commit_is_void_for_a_resumed_writer(
     writer.append("epoch", stream="lidar", epoch=8, sample=9)
     writer.close()
     assert read_journal(drive.path / COMMITS).epochs["lidar"] == [(7, 0), (8, 9)]
-
-
-def test_a_writer_does_not_go_on_with_bytes_that_were_not_committed(tmp_path: Path) -> None:
-    drive = killed(tmp_path, flushed=False)
-    flip(drive.path / "lidar/raw", read_journal(drive.path / COMMITS).files["lidar/raw"] - 1)
-    with pytest.raises(SessionError, match="do not hold what was committed"):
-        SessionWriter.resume(PosixDisk(), drive.path, drive.clock)
-    assert read_journal(drive.path / COMMITS).closed is None
-
-
-def test_a_damaged_record_costs_a_resumed_writer_nothing(tmp_path: Path) -> None:
-    """One flipped bit in mid-journal once made it cut two thirds of the session."""
-    drive = killed(tmp_path, flushed=False)
-    path = drive.path / COMMITS
-    frames = [frame for frame, _, _ in walk_journal(path)]
-    commits = [f for f in frames if f.kind == "commit"]
-    flip(path, (commits[3].start + commits[3].end) // 2)
-    writer = SessionWriter.resume(PosixDisk(), drive.path, drive.clock)
-    samples = {name: p["samples"] for name, p in writer.positions().items()}
-    assert samples == drive.committed
-    writer.close("clean")
-    assert counts(drive.path) == drive.committed
 
 
 def test_what_a_damaged_last_record_committed_goes_to_salvage(tmp_path: Path) -> None:

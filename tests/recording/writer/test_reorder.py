@@ -37,6 +37,11 @@ class Target:
             self.written.append((stream, float(time_s), row.tobytes()))
 
 
+def opened() -> tuple[Target, ReorderWindow]:
+    target = Target()
+    return target, ReorderWindow(target)  # type: ignore[arg-type]
+
+
 def batch(stream: int, times: list[float], first: int = 0) -> Batch:
     rows = np.arange(first, first + len(times), dtype="<u2").view(np.uint8).reshape(-1, 2)
     return Batch(StreamId(stream, 1), RecordType.DATA, np.array(times), rows)
@@ -50,8 +55,7 @@ def batch(stream: int, times: list[float], first: int = 0) -> Batch:
     st.booleans(),
 )
 def test_everything_comes_out_once_and_in_order(runs: list[list[int]], single: bool) -> None:
-    target = Target()
-    window = ReorderWindow(target)  # type: ignore[arg-type]
+    target, window = opened()
     expected: Written = []
     for stream, run in enumerate(runs):
         times = [t / 100 for t in run]  # within the window
@@ -71,8 +75,7 @@ def test_everything_comes_out_once_and_in_order(runs: list[list[int]], single: b
 
 
 def test_a_batch_that_nobody_interrupts_is_one_piece() -> None:
-    target = Target()
-    window = ReorderWindow(target)  # type: ignore[arg-type]
+    target, window = opened()
     window.add(batch(1, [0.1, 0.2, 0.3]))
     window.add(batch(2, [0.31, 0.32]))
     window.drain()
@@ -80,8 +83,7 @@ def test_a_batch_that_nobody_interrupts_is_one_piece() -> None:
 
 
 def test_what_is_older_than_the_window_is_written_and_the_rest_waits() -> None:
-    target = Target()
-    window = ReorderWindow(target)  # type: ignore[arg-type]
+    target, window = opened()
     window.add(batch(1, [0.0, 0.1, 0.2, 0.3]))
     window.add(batch(2, [0.15 + reorder.WINDOW_S]))
     assert [time_s for _, time_s, _ in target.written] == [0.0, 0.1]
@@ -90,8 +92,7 @@ def test_what_is_older_than_the_window_is_written_and_the_rest_waits() -> None:
 
 
 def test_the_window_is_bounded_in_bytes() -> None:
-    target = Target()
-    window = ReorderWindow(target)  # type: ignore[arg-type]
+    target, window = opened()
     part = bytes(1 << 20)
     for at in range(12):
         window.add(Single(StreamId(1, 1), RecordType.DATA, at / 1000, [part]))

@@ -8,21 +8,12 @@ import pytest
 
 from recorder.common.files import PosixDisk
 from recorder.recording.writer.recovery import recover
-from recorder.recording.writer.session_writer import SessionWriter
 from recorder.session import layout
 from recorder.session.journal.journal import read_journal
 from recorder.session.validation import validate
 from tests.manual_clock import ManualClock
-from tests.recording.writer.digested import SPECS, Drive
+from tests.recording.writer.digested import Drive
 from tests.recording.writer.test_digested_session import counts, killed
-
-
-def go_on(drive: Drive) -> None:
-    drive.writer = SessionWriter.resume(PosixDisk(), drive.path, drive.clock)
-    for spec in SPECS.values():
-        drive.writer.declare(spec)
-    drive._numbers = {name: drive.writer.durable[name][1] for name in SPECS}
-    drive.sent = dict(drive.committed)
 
 
 @pytest.fixture
@@ -49,7 +40,7 @@ def wrong(session: Path) -> list[str]:
 
 @pytest.mark.parametrize("flushed", [False, True])
 def test_a_successor_dies_before_its_first_commit(finished: Drive, flushed: bool) -> None:
-    go_on(finished)
+    finished.go_on()
     if flushed:  # over where an index was
         finished.send("camera", 30)
         finished.send("lidar", 30)
@@ -57,7 +48,7 @@ def test_a_successor_dies_before_its_first_commit(finished: Drive, flushed: bool
     finished.die()
     if not flushed:
         assert not wrong(finished.path)
-    go_on(finished)
+    finished.go_on()
     finished.second()
     assert not wrong(finished.path)
     finished.close()
@@ -66,7 +57,7 @@ def test_a_successor_dies_before_its_first_commit(finished: Drive, flushed: bool
 
 
 def test_recovery_after_a_successor_that_died(finished: Drive) -> None:
-    go_on(finished)
+    finished.go_on()
     finished.send("camera", 30)
     finished.send("lidar", 30)
     finished.flush()
@@ -132,7 +123,7 @@ def test_a_tail_is_of_one_writer(tmp_path: Path) -> None:
     stale = before.read_bytes()
     entries = [(drive.path / "_recorder" / name).read_bytes() for name in layout.TAILS]
     drive.clock.advance(1.5)
-    go_on(drive)
+    drive.go_on()
     drive.send("lidar", 3)
     drive.send("camera", 4)
     drive.flush()

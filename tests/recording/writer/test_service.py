@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from recorder.recording.writer.service import WriterService
 from recorder.session.layout import CLEAN, read_session_json
 from recorder.session.validation import validate
 from tests.faults.numbers import stored, stream
-from tests.faults.rig import rig
+from tests.faults.rig import Rig, Sensor, rig
 from tests.faults.syscalls import FAULTS, Fails, Syscalls
 from tests.manual_clock import ManualClock
 from tests.support.events import events
@@ -35,16 +37,6 @@ class SizedDisk(PosixDisk):
 
     def free_bytes(self, path: Path) -> int:
         return self.free
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "root"
-
-
-@pytest.fixture
-def syscalls(root: Path, monkeypatch: pytest.MonkeyPatch) -> Syscalls:
-    return Syscalls(root, monkeypatch)
 
 
 # The floor
@@ -198,16 +190,25 @@ class Gate:
             assert self.open.wait(60)
 
 
-@pytest.mark.parametrize("call", ["fdatasync", "writev"])
-def test_a_stall_within_the_buffers_loses_nothing(
-    root: Path, syscalls: Syscalls, call: str
-) -> None:
-    with rig(PosixDisk(), buffer_bytes=4_000_000) as r:
+@contextmanager
+def stalling(
+    root: Path, syscalls: Syscalls, call: str, buffer_bytes: int
+) -> Iterator[tuple[Rig, Sensor, Path, Gate]]:
+    """A session of ten samples, on a disk that stalls from the next call on."""
+    with rig(PosixDisk(), buffer_bytes=buffer_bytes) as r:
         a = r.sensor(BIG)
         path = r.start(root)
         a.publish(10)
         a.drain()
         syscalls.hook = gate = Gate(call)
+        yield r, a, path, gate
+
+
+@pytest.mark.parametrize("call", ["fdatasync", "writev"])
+def test_a_stall_within_the_buffers_loses_nothing(
+    root: Path, syscalls: Syscalls, call: str
+) -> None:
+    with stalling(root, syscalls, call, 4_000_000) as (r, a, path, gate):
         a.publish(10)
         assert gate.reached.wait(60)
         for _ in range(100):
@@ -231,12 +232,7 @@ def test_a_stall_within_the_buffers_loses_nothing(
 def test_a_stall_beyond_the_buffers_refuses_the_newest_and_counts(
     root: Path, syscalls: Syscalls, call: str
 ) -> None:
-    with rig(PosixDisk(), buffer_bytes=1_000_000) as r:
-        a = r.sensor(BIG)
-        path = r.start(root)
-        a.publish(10)
-        a.drain()
-        syscalls.hook = gate = Gate(call)
+    with stalling(root, syscalls, call, 1_000_000) as (r, a, path, gate):
         taken = [a.publish(50) for _ in range(200)]  # 2.6 MB
         assert gate.reached.wait(60)
         first = taken.index(False)

@@ -28,6 +28,7 @@ from recorder.session.vrs.records import ConfigurationData, StateData, _create_p
 from tests.campaigns import Selector
 from tests.manual_clock import ManualClock
 from tests.recording.writer.vrs_session import EPOCH, SPECS, Recording, data_of, stream_of
+from tests.session.build import rewrite_header
 
 
 def played(root: Path, streams: list[str], commits: bool = True) -> Recording:
@@ -45,26 +46,28 @@ def played(root: Path, streams: list[str], commits: bool = True) -> Recording:
 
 def test_data_records_hold_what_was_sent_to_the_bit(tmp_path: Path) -> None:
     recording = played(tmp_path, list(SPECS))
-    path = recording.end()
+    recording.end()
+    assert_records(recording)
+
+
+def assert_records(recording: Recording) -> None:
+    """The file has every sample that was sent, in its order."""
     for name, spec in SPECS.items():
-        records = iter(data_of(path, name))
-        for message in recording.sent[name]:
+        records = data_of(recording.path, name)
+        sent = [(m, at) for m in recording.sent[name] for at in range(m.count or 0)]
+        for (layout, *blocks), (message, at) in zip(records, sent, strict=True):
             assert not isinstance(message.t_mono_ns, int)
-            for at, t_mono in enumerate(message.t_mono_ns.tolist()):
-                layout, *blocks = next(records)
-                described = layout.as_dict()
-                assert (described["seq"], described["epoch"]) == (message.seq + at, EPOCH)
-                assert described["t_mono_ns"] == t_mono
-                if message.t_dev_ns is not None:
-                    assert described["t_dev_ns"] == message.t_dev_ns[at]
-                data = [b.data for b in blocks if not hasattr(b, "spec")]
-                for channel, sent in zip(spec.channels, parts(message, spec, at), strict=True):
-                    if channel.name in described:
-                        assert np.asarray(described[channel.name]).tobytes()[: len(sent)] == sent
-                    else:
-                        assert data.pop(0) == sent
-                assert not data
-        assert next(records, None) is None
+            described, data = layout.as_dict(), [b.data for b in blocks if not hasattr(b, "spec")]
+            assert (described["seq"], described["epoch"]) == (message.seq + at, message.epoch)
+            assert described["t_mono_ns"] == message.t_mono_ns[at]
+            if message.t_dev_ns is not None:
+                assert described["t_dev_ns"] == message.t_dev_ns[at]
+            for channel, part in zip(spec.channels, parts(message, spec, at), strict=True):
+                got = described[channel.name] if channel.name in described else data.pop(0)
+                if not isinstance(got, bytes):  # a scalar comes as Python's own
+                    got = np.asarray(got).tobytes()[: len(part)]
+                assert got == part
+            assert not data
 
 
 def parts(message: Any, spec: Any, at: int) -> Iterator[bytes]:
@@ -254,18 +257,7 @@ def test_a_killed_sessions_file_has_all_samples_that_were_kept(tmp_path: Path) -
     }
     found = validate(recording.path, deep=True)
     assert found.sound, found.problems
-    for name, spec in SPECS.items():
-        records = data_of(recording.path, name)
-        sent = [(m, at) for m in recording.sent[name] for at in range(m.count or 0)]
-        assert len(records) == len(sent)
-        for (layout, *blocks), (message, at) in zip(records, sent, strict=True):
-            assert layout["seq"] == message.seq + at
-            described, data = layout.as_dict(), [b.data for b in blocks if not hasattr(b, "spec")]
-            for channel, part in zip(spec.channels, parts(message, spec, at), strict=True):
-                got = described[channel.name] if channel.name in described else data.pop(0)
-                if not isinstance(got, bytes):  # a scalar comes as Python's own
-                    got = np.asarray(got).tobytes()[: len(part)]
-                assert got == part
+    assert_records(recording)
 
 
 def test_after_a_power_cut_only_what_is_proven_is_believed(tmp_path: Path) -> None:
@@ -339,7 +331,7 @@ def test_a_missing_record_is_found_by_validation(tmp_path: Path) -> None:
     path = played(tmp_path, ["imu"]).end()
     values = read_session_json(path)
     values["record_format"]["streams"].append("camera")
-    private(path, "session.json").write_text(json.dumps(values))
+    rewrite_header(path, **values)
     report = validate(path)
     assert not report.sound
     assert any("0 data records of stream camera, which has 8" in p.message for p in report.problems)

@@ -19,27 +19,30 @@ START_MONO_NS = 5_000_000_000
 STEP_NS = 1_000_000
 
 
-def begin(root: Path, source_start_ns: int | None = PAST_NS) -> tuple[SessionWriter, ManualClock]:
+def begin(
+    root: Path, count: int, source_start_ns: int | None = PAST_NS
+) -> tuple[SessionWriter, ManualClock]:
+    """A session with so many samples."""
     clock = ManualClock(START_MONO_NS)
     plan = SessionPlan(
         str(root), "s", True, "version: 1\n", source_start_ns=source_start_ns, record_format=["a"]
     )
     writer = SessionWriter.create(PosixDisk(), plan, clock)
     writer.declare(stream("a"))
+    for number in range(count):
+        append(writer, number)
     return writer, clock
 
 
-def append(writer: SessionWriter, number: int, mono_ns: int) -> None:
-    item = message(stream("a"), [number], mono_ns)
+def append(writer: SessionWriter, number: int) -> None:
+    item = message(stream("a"), [number], START_MONO_NS + number * STEP_NS)
     item.epoch, item.number, item.seq = 7, number, number
     writer.append(item)
 
 
 @pytest.mark.parametrize("slow_s", [0.0, 1000.0])
 def test_it_begins_and_ends_with_the_sources(tmp_path: Path, slow_s: float) -> None:
-    writer, clock = begin(tmp_path)
-    for number in range(5):
-        append(writer, number, START_MONO_NS + number * STEP_NS)
+    writer, clock = begin(tmp_path, 5)
     clock.advance(slow_s)  # however long the samples took to be written
     writer.event("mark", text="x")
     writer.commit()
@@ -52,9 +55,7 @@ def test_it_begins_and_ends_with_the_sources(tmp_path: Path, slow_s: float) -> N
 
 
 def test_an_interrupted_one_is_recovered_in_its_place(tmp_path: Path) -> None:
-    writer, clock = begin(tmp_path)
-    for number in range(3):
-        append(writer, number, START_MONO_NS + number * STEP_NS)
+    writer, clock = begin(tmp_path, 3)
     writer.commit()
     writer.abandon()
     clock.advance(1000.0)
@@ -64,15 +65,13 @@ def test_an_interrupted_one_is_recovered_in_its_place(tmp_path: Path) -> None:
 
 
 def test_a_resumed_one_goes_on_in_its_place(tmp_path: Path) -> None:
-    writer, clock = begin(tmp_path)
-    for number in range(2):
-        append(writer, number, START_MONO_NS + number * STEP_NS)
+    writer, clock = begin(tmp_path, 2)
     writer.commit()
     writer.abandon()
     clock.advance(1000.0)
     writer = SessionWriter.resume(PosixDisk(), tmp_path / "s", clock)
     writer.declare(stream("a"))
-    append(writer, 2, START_MONO_NS + 2 * STEP_NS)
+    append(writer, 2)
     writer.close("clean")
     with Session(tmp_path / "s") as session:
         assert session.streams["a"].t_ns.tolist() == [PAST_NS + n * STEP_NS for n in range(3)]
@@ -80,8 +79,7 @@ def test_a_resumed_one_goes_on_in_its_place(tmp_path: Path) -> None:
 
 
 def test_without_such_a_time_a_session_begins_now(tmp_path: Path) -> None:
-    writer, clock = begin(tmp_path, None)
-    append(writer, 0, START_MONO_NS)
+    writer, clock = begin(tmp_path, 1, None)
     clock.advance(3.0)
     writer.close("clean")
     values = read_session_json(tmp_path / "s")

@@ -107,16 +107,6 @@ class Scenario:
             self.acked[name] = samples[number] if epoch else 0
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "root"
-
-
-@pytest.fixture
-def syscalls(root: Path, monkeypatch: pytest.MonkeyPatch) -> Syscalls:
-    return Syscalls(root, monkeypatch)
-
-
 def calls_of_a_session(root: Path, syscalls: Syscalls) -> int:
     scenario = Scenario(root)
     assert scenario.error is None

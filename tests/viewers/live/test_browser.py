@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import tracemalloc
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -30,6 +31,8 @@ from tests.viewers.live.staging import (
     CAMERA,
     NUMBERS,
     FakeBackend,
+    Stage,
+    Viewer,
     make_view_or_every,
     message_of,
     picture,
@@ -40,6 +43,22 @@ from tests.viewers.live.staging import (
 @pytest.fixture(autouse=True)
 def every(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(browser_module, "make_view", make_view_or_every)
+
+
+@asynccontextmanager
+async def watched(
+    number: int, spec: StreamSpec = CAMERA, view: str = "picture"
+) -> AsyncIterator[tuple[Stage, Viewer]]:
+    """A browser that watches a stream: the pictures of a camera."""
+    async with staged() as stage, stage.viewer() as viewer:
+        stage.hub.declare(spec)
+        await stage.watching(viewer, number, spec.name, view)
+        yield stage, viewer
+
+
+async def samples(viewer: Viewer) -> list[Any]:
+    """The samples among what comes before the answer to a request."""
+    return [item for item in await viewer.settled() if isinstance(item, tuple)]
 
 
 async def test_a_browser_is_greeted_and_told_of_streams() -> None:
@@ -61,24 +80,20 @@ async def test_a_browser_is_greeted_and_told_of_streams() -> None:
 
 
 async def test_one_sample_is_in_flight_until_it_is_drawn_and_then_the_newest_comes() -> None:
-    async with staged() as stage:
-        stage.hub.declare(CAMERA)
-        async with stage.viewer() as viewer:
-            await stage.watching(viewer, 3, "camera", "picture")
-            stage.hub.put(picture(0))
-            header, arrays = await viewer.sample()
-            assert (header["id"], header["number"], header["seq"]) == (3, 1, 0)
-            assert header["t_ns"] == "1" and not header["static"]
-            assert bytes(arrays["jpeg"]) == bytes(picture(0).frames[0])
-            for number in range(1, 50):
-                stage.hub.put(picture(number))
-            came = [item for item in await viewer.settled() if isinstance(item, tuple)]
-            assert came == []  # it has not drawn the first
-            await viewer.say(op="drawn", id=3, number=99)  # of no sample that was sent
-            assert [item for item in await viewer.settled() if isinstance(item, tuple)] == []
-            await viewer.drawn(header)
-            header, _ = await viewer.sample()
-            assert (header["number"], header["seq"]) == (2, 49)
+    async with watched(3) as (stage, viewer):
+        stage.hub.put(picture(0))
+        header, arrays = await viewer.sample()
+        assert (header["id"], header["number"], header["seq"]) == (3, 1, 0)
+        assert header["t_ns"] == "1" and not header["static"]
+        assert bytes(arrays["jpeg"]) == bytes(picture(0).frames[0])
+        for number in range(1, 50):
+            stage.hub.put(picture(number))
+        assert await samples(viewer) == []  # it has not drawn the first
+        await viewer.say(op="drawn", id=3, number=99)  # of no sample that was sent
+        assert await samples(viewer) == []
+        await viewer.drawn(header)
+        header, _ = await viewer.sample()
+        assert (header["number"], header["seq"]) == (2, 49)
 
 
 async def test_a_sample_that_came_before_its_turn_gives_way_to_the_next(
@@ -86,61 +101,51 @@ async def test_a_sample_that_came_before_its_turn_gives_way_to_the_next(
 ) -> None:
     turns = iter([(0.0, 0.0), (0.0, 3600.0), (0.0, 0.01)])
     monkeypatch.setattr(RateLimit, "compute_wait", lambda self, now_s: next(turns))
-    async with staged() as stage:
-        stage.hub.declare(CAMERA)
-        async with stage.viewer() as viewer:
-            await stage.watching(viewer, 3, "camera", "picture")
-            stage.hub.put(picture(0))
-            header, _ = await viewer.sample()
-            await viewer.drawn(header)
-            await viewer.settled()
-            stage.hub.put(picture(1))
-            assert [item for item in await viewer.settled() if isinstance(item, tuple)] == []
-            stage.hub.put(picture(2))
-            header, _ = await viewer.sample()
-            assert header["seq"] == 2
-            await viewer.drawn(header)
-            await viewer.settled()
-            stage.hub.put(picture(3))  # no further one comes
-            assert (await viewer.sample())[0]["seq"] == 3
+    async with watched(3) as (stage, viewer):
+        stage.hub.put(picture(0))
+        header, _ = await viewer.sample()
+        await viewer.drawn(header)
+        await viewer.settled()
+        stage.hub.put(picture(1))
+        assert await samples(viewer) == []
+        stage.hub.put(picture(2))
+        header, _ = await viewer.sample()
+        assert header["seq"] == 2
+        await viewer.drawn(header)
+        await viewer.settled()
+        stage.hub.put(picture(3))  # no further one comes
+        assert (await viewer.sample())[0]["seq"] == 3
 
 
 async def test_a_sample_of_an_earlier_watch_is_not_taken_for_one_of_the_later() -> None:
-    async with staged() as stage:
-        stage.hub.declare(CAMERA)
-        async with stage.viewer() as viewer:
-            await stage.watching(viewer, 1, "camera", "picture")
-            stage.hub.put(picture(0))
-            before, _ = await viewer.sample()
-            await viewer.watch(1, "camera", "picture", options={"width": 0})
-            await viewer.settled()
-            await turn_until(lambda: "camera" in stage.hub._watches)
-            stage.hub.put(picture(1))
-            header, _ = await viewer.sample()
-            await viewer.drawn(before)
-            stage.hub.put(picture(2))
-            assert [item for item in await viewer.settled() if isinstance(item, tuple)] == []
-            await viewer.drawn(header)
-            assert (await viewer.sample())[0]["seq"] == 2
+    async with watched(1) as (stage, viewer):
+        stage.hub.put(picture(0))
+        before, _ = await viewer.sample()
+        await viewer.watch(1, "camera", "picture", options={"width": 0})
+        await viewer.settled()
+        await turn_until(lambda: "camera" in stage.hub._watches)
+        stage.hub.put(picture(1))
+        header, _ = await viewer.sample()
+        await viewer.drawn(before)
+        stage.hub.put(picture(2))
+        assert await samples(viewer) == []
+        await viewer.drawn(header)
+        assert (await viewer.sample())[0]["seq"] == 2
 
 
 async def test_views_of_every_message_get_all_that_came_meanwhile() -> None:
-    async with staged() as stage:
-        stage.hub.declare(NUMBERS)
-        async with stage.viewer() as viewer:
-            await viewer.watch(0, "numbers", "every")
-            static, _ = await viewer.sample()
-            assert static["static"] and static["number"] == 0
-            await turn_until(lambda: "numbers" in stage.hub._watches)
-            stage.hub.put(message_of("numbers", 0, bytes(12)))
-            header, arrays = await viewer.sample()
-            assert arrays["numbers"].tolist() == [0]
-            for number in range(1, 6):
-                stage.hub.put(message_of("numbers", number, bytes(12)))
-            await viewer.drawn(header)
-            header, arrays = await viewer.sample()
-            assert arrays["numbers"].tolist() == [1, 2, 3, 4, 5]
-            assert header["seq"] == 5
+    async with watched(0, NUMBERS, "every") as (stage, viewer):
+        static, _ = await viewer.sample()
+        assert static["static"] and static["number"] == 0
+        stage.hub.put(message_of("numbers", 0, bytes(12)))
+        header, arrays = await viewer.sample()
+        assert arrays["numbers"].tolist() == [0]
+        for number in range(1, 6):
+            stage.hub.put(message_of("numbers", number, bytes(12)))
+        await viewer.drawn(header)
+        header, arrays = await viewer.sample()
+        assert arrays["numbers"].tolist() == [1, 2, 3, 4, 5]
+        assert header["seq"] == 5
 
 
 async def test_unwatch_and_disconnect_end_the_subscription() -> None:
@@ -172,18 +177,14 @@ async def test_a_stream_that_is_declared_later_or_anew_is_shown_by_its_new_decla
 
 
 async def test_a_message_that_cannot_be_drawn_is_reported_once_and_the_next_one_shown() -> None:
-    async with staged() as stage:
-        stage.hub.declare(NUMBERS)
-        async with stage.viewer() as viewer:
-            await viewer.watch(1, "numbers", "every")
-            await viewer.sample()
-            await turn_until(lambda: "numbers" in stage.hub._watches)
-            stage.hub.put(message_of("numbers", 0, b"odd"))
-            error = await viewer.note("error")
-            assert error["id"] == 1 and error["text"].startswith("numbers: ")
-            stage.hub.put(message_of("numbers", 1, bytes(12)))
-            header, _ = await viewer.sample()
-            assert header["seq"] == 1
+    async with watched(1, NUMBERS, "every") as (stage, viewer):
+        await viewer.sample()
+        stage.hub.put(message_of("numbers", 0, b"odd"))
+        error = await viewer.note("error")
+        assert error["id"] == 1 and error["text"].startswith("numbers: ")
+        stage.hub.put(message_of("numbers", 1, bytes(12)))
+        header, _ = await viewer.sample()
+        assert header["seq"] == 1
 
 
 async def test_requests_are_answered_under_their_number() -> None:
@@ -232,14 +233,13 @@ async def test_malformed_messages_are_answered_with_the_reason(
 
 
 async def test_an_unknown_view_and_a_wrong_option_are_answered() -> None:
-    async with staged() as stage:
+    async with staged() as stage, stage.viewer() as viewer:
         stage.hub.declare(CAMERA)
-        async with stage.viewer() as viewer:
-            await viewer.watch(1, "camera", "sweep")
-            error = await viewer.note("error")
-            assert error["id"] == 1 and "sweep" in error["text"]
-            await viewer.watch(2, "camera", "picture", options={"width": "wide"})
-            assert (await viewer.note("error"))["id"] == 2
+        await viewer.watch(1, "camera", "sweep")
+        error = await viewer.note("error")
+        assert error["id"] == 1 and "sweep" in error["text"]
+        await viewer.watch(2, "camera", "picture", options={"width": "wide"})
+        assert (await viewer.note("error"))["id"] == 2
 
 
 async def test_a_browser_that_sends_only_garbage_is_disconnected() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,17 @@ def of_daemon(session: bool, **clock: int | None) -> dict[str, Any]:
     return made
 
 
+@asynccontextmanager
+async def linked(hub: Hub, folder: Path, notify: Any) -> AsyncIterator[LiveBackend]:
+    source = TapSource(hub)
+    backend = LiveBackend(hub, source, folder / "c", folder, notify)
+    try:
+        yield backend
+    finally:
+        await backend.close()
+        source.close()
+
+
 def answer_with(monkeypatch: pytest.MonkeyPatch, answers: Iterator[dict[str, Any]]) -> None:
     monkeypatch.setattr(daemon_link, "IDLE_S", 0.001)
     monkeypatch.setattr(daemon_link._Poller, "poll", lambda _: daemon_link._Polled(next(answers)))
@@ -46,19 +58,14 @@ async def test_while_the_writer_starts_again_samples_keep_the_sessions_clock(
     answer_with(monkeypatch, iter(answers))
     seen: list[tuple[str, int]] = []
     hub = Hub()
-    source = TapSource(hub)
 
     def notify(note: dict[str, Any]) -> None:
         if note["type"] == "status":
             seen.append((note["status"]["state"], hub.offset_ns))
 
-    backend = LiveBackend(hub, source, tmp_path / "c", tmp_path, notify)
-    try:
+    async with linked(hub, tmp_path, notify) as backend:
         await turn_until(lambda: len(seen) == 3 or any(task.done() for task in backend.tasks))
         assert not any(task.done() for task in backend.tasks)
-    finally:
-        await backend.close()
-        source.close()
     assert seen[:2] == [("recording", OFFSET_NS)] * 2
     assert seen[2][0] == "idle" and seen[2][1] != OFFSET_NS
 
@@ -84,14 +91,8 @@ async def test_an_event_is_sent_once_with_the_sentence_of_the_log(
     monkeypatch.setattr(daemon_link, "IDLE_S", 0.001)
     monkeypatch.setattr(daemon_link._Poller, "poll", lambda _: next(answers))
     told: list[dict[str, Any]] = []
-    hub = Hub()
-    source = TapSource(hub)
-    backend = LiveBackend(hub, source, tmp_path / "c", tmp_path, told.append)
-    try:
+    async with linked(Hub(), tmp_path, told.append):
         await turn_until(lambda: len(states(told)) == len(polled))
-    finally:
-        await backend.close()
-        source.close()
     events = [(note["kind"], note["text"]) for note in told if note["type"] == "event"]
     assert events == [("lost", sentence), ("end", "the session ended")]
     timeline = next(note for note in told if note["type"] == "timeline")
@@ -106,19 +107,13 @@ async def test_a_page_that_is_opened_is_told_the_state_of_now(
     monkeypatch.setattr(daemon_link, "IDLE_S", 3600.0)
     monkeypatch.setattr(daemon_link._Poller, "poll", lambda _: daemon_link._Polled(now))
     told: list[dict[str, Any]] = []
-    hub = Hub()
-    source = TapSource(hub)
-    backend = LiveBackend(hub, source, tmp_path / "c", tmp_path, told.append)
-    try:
+    async with linked(Hub(), tmp_path, told.append) as backend:
         await turn_until(lambda: states(told))
         now = of_daemon(False)
         told.clear()
         backend.attend(1)
         told += backend.greeting()
         await turn_until(lambda: states(told))
-    finally:
-        await backend.close()
-        source.close()
     assert states(told) == ["idle"]
 
 

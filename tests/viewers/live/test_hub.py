@@ -10,7 +10,7 @@ import numpy as np
 
 from recorder.bus.wire import Kind, Message
 from recorder.codecs.streams import ChannelSpec, StreamSpec
-from recorder.viewers.live.hub import Hub
+from recorder.viewers.live.hub import Hub, Watch
 
 SPEC = StreamSpec("camera", (ChannelSpec("x", "raw", "u1", (4,)),), rate_hz=30.0)
 
@@ -48,13 +48,17 @@ def numbers(messages: list[Message]) -> list[int]:
     return [message.number for message in messages]
 
 
+def taken(watch: Watch) -> int | None:
+    message = watch.take()
+    return None if message is None else message.number
+
+
 async def test_a_viewer_takes_the_newest_message_once() -> None:
     hub, woken = Hub(), asyncio.Event()
     watch = hub.watch("camera", woken.set)
     from_thread(lambda: put_all(hub, range(100)))
     await woken.wait()
-    message = watch.take()
-    assert message is not None and message.number == 99
+    assert taken(watch) == 99
     assert watch.take() is None
     assert watch.dropped == 0  # skipping is what the viewer asked for
 
@@ -91,8 +95,7 @@ async def test_only_viewers_of_every_message_get_states_and_losses() -> None:
     every = hub.watch("camera", lambda: None, every=True)
     hub.put(data(0))
     hub.put(Message(Kind.LOST, "camera", number=1, count=3))
-    message = newest.take()
-    assert message is not None and message.number == 0
+    assert taken(newest) == 0
     assert [message.kind for message in every.take_every()] == [Kind.DATA, Kind.LOST]
 
 
@@ -119,8 +122,7 @@ async def test_a_later_viewer_begins_with_the_newest_message_and_never_with_a_st
     put_all(hub, (6, 7))
     second = hub.watch("camera", woken.set)
     await woken.wait()
-    message = second.take()
-    assert message is not None and message.number == 7
+    assert taken(second) == 7
     first.close()
     second.close()
     assert hub.watch("camera", woken.set).take() is None  # nobody watched in between
@@ -163,10 +165,8 @@ async def test_declarations_and_removals_are_told_once_each() -> None:
 
 
 async def test_messages_after_the_loops_end_are_dropped() -> None:
-    hubs: list[Hub] = []
     hub = Hub()
     hub.watch("camera", lambda: None)
-    hubs.append(hub)
-    hubs[0].put(data(0))
-    hubs[0].declare(SPEC)
-    assert hubs[0].specs == {"camera": SPEC}
+    hub.put(data(0))
+    hub.declare(SPEC)
+    assert hub.specs == {"camera": SPEC}

@@ -102,6 +102,14 @@ def live(served: Served) -> Iterator[Live]:
             found.end(signal.SIGKILL)
 
 
+async def sampled(viewer: Viewer) -> dict[str, Any]:
+    """The header of the next drawing that is not static."""
+    while True:
+        header, _ = await viewer.sample()
+        if not header["static"]:
+            return header
+
+
 async def test_a_session_is_started_watched_marked_and_stopped_from_a_browser(
     served: Served, live: Live
 ) -> None:
@@ -166,9 +174,7 @@ async def test_a_driver_that_is_killed_changes_its_row(served: Served, live: Liv
         await viewer.say(op="start", request=1)
         await viewer.note("reply")
         await viewer.watch(1, "imu", "series")
-        header, _ = await viewer.sample()
-        while header["static"]:
-            header, _ = await viewer.sample()
+        header = await sampled(viewer)
         status = await viewer.note("status", lambda note: note["streams"]["imu"]["samples"])
         os.kill(status["status"]["sensors"]["imu"]["pid"], signal.SIGKILL)
         await viewer.note("status", lambda note: note["streams"]["imu"]["unknown_losses"])
@@ -203,9 +209,7 @@ async def test_a_daemon_that_is_not_there_is_told_and_found_when_it_comes(
         await viewer.say(op="start", request=2)
         assert (await viewer.note("reply"))["ok"]
         await viewer.watch(1, "imu", "series")
-        header, _ = await viewer.sample()
-        while header["static"]:
-            header, _ = await viewer.sample()
+        await sampled(viewer)
 
 
 @pytest.mark.campaign(weight=5)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recorder.bus.wire import Kind, check_data
@@ -23,6 +23,7 @@ from tests.session.build import (
     Builder,
     camera_spec,
     full_session,
+    imu_session,
     imu_spec,
     lidar_spec,
     radar_spec,
@@ -99,17 +100,8 @@ def test_frames_are_the_stored_ones(built: Builder) -> None:
     assert len(last) == 4
 
 
-def test_a_seek_shows_at_once_also_while_paused(built: Builder) -> None:
-    stage = Stage(built.path, *STREAMS)
-    for t_ns in (START_NS + 1_500_000_000, START_NS + 300_000_000, START_NS + 999_999_999):
-        at = stage.do(stage.player.seek, t_ns)
-        assert (at.t_ns, at.playing) == (t_ns, False)
-        assert_shows(stage, built, *STREAMS)
-
-
 def test_small_samples_come_with_those_that_a_plot_shows_besides(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), seq=[*range(500), *range(510, 2500)])
+    builder = imu_session(tmp_path / "rig", seq=[*range(500), *range(510, 2500)])
     builder.close()
     stamps = builder.streams["imu"].t_ns.tolist()
     stage = Stage(builder.path, "imu")
@@ -141,34 +133,6 @@ def test_a_stream_that_has_no_sample_yet_is_blank(tmp_path: Path) -> None:
     assert stage.player.blank == set()
 
 
-def test_a_seek_beyond_the_ends_goes_to_the_ends(built: Builder) -> None:
-    stage = Stage(built.path, "imu")
-    assert stage.do(stage.player.seek, 0).t_ns == START_NS
-    end = stage.do(stage.player.seek, 2**62)
-    assert end.t_ns == end.end_ns and end.ended
-    assert_shows(stage, built, "imu")
-
-
-def test_steps_land_on_the_samples_of_the_chosen_stream(built: Builder) -> None:
-    stage = Stage(built.path, "camera", "imu")
-    stage.do(stage.player.seek, START_NS + 500_000_000)
-    stamps = built.streams["lidar"].t_ns.tolist()  # not watched: it only gives the time
-    here = max(k for k, t in enumerate(stamps) if t <= START_NS + 500_000_000)
-    for by in (1, 1, -1, 3, -100, 100):
-        here = min(max(here + by, 0), len(stamps) - 1)
-        assert stage.do(stage.player.step, "lidar", by).t_ns == stamps[here]
-        assert_shows(stage, built, "camera", "imu")
-    assert {m.stream for m in stage.screen.got} == {"camera", "imu"}
-
-
-def test_a_step_pauses(built: Builder) -> None:
-    stage = Stage(built.path, "camera")
-    stage.do(stage.player.play)
-    stage.advance(0.5)
-    at = stage.do(stage.player.step, "camera", 1)
-    assert not at.playing and stage.advance(1.0) == at
-
-
 def test_a_step_by_a_stream_that_is_not_there(built: Builder) -> None:
     stage = Stage(built.path)
     future = stage.player.step("gnss")
@@ -195,26 +159,6 @@ def test_only_watched_streams_are_read(built: Builder, monkeypatch: pytest.Monke
     before = stage.player.position.t_ns
     assert stage.advance(0.3).t_ns - before == 300_000_000, "the time passes without a viewer"
     assert len(read) == at and set(read) == {"imu", "camera"}
-
-
-def test_a_new_viewer_sees_the_newest_sample_while_paused(built: Builder) -> None:
-    stage = Stage(built.path)
-    stage.do(stage.player.seek, START_NS + 800_000_000)
-    assert stage.screen.got == []
-    stage.look("camera", "radar")
-    assert_shows(stage, built, "camera", "radar")
-
-
-@pytest.mark.parametrize("speed", [0.1, 0.5, 4.0, 16.0])
-def test_speed(built: Builder, speed: float) -> None:
-    stage = Stage(built.path, *STREAMS)
-    stage.do(stage.player.play)
-    before = stage.advance(0.1).t_ns
-    assert stage.do(stage.player.set_speed, speed).speed == speed
-    after = stage.advance(1.0 / speed)
-    assert abs(after.t_ns - before - 1_000_000_000) <= 1
-    stage.do(stage.player.pause)
-    assert_shows(stage, built, *STREAMS)
 
 
 @pytest.mark.parametrize("speed", [0.0, 0.09, 16.1, -1.0, math.nan, -math.inf])
@@ -323,6 +267,17 @@ OPS = st.one_of(
 )
 
 
+EVERY = ("look", set(STREAMS))
+SEEKS = [("seek", t_ns) for t_ns in (1_500_000_000, 300_000_000, 999_999_999, -START_NS, 2**62)]
+STEPS = [("step", "lidar", by) for by in (1, 1, -1, 3, -100, 100)]
+SPEEDS = [
+    (*op, ("wait", 0.1 / op[0][1])) for op in ((("speed", v),) for v in (0.1, 0.5, 4.0, 16.0))
+]
+
+
+@example([EVERY, *SEEKS, ("seek", 500_000_000), *STEPS, ("wait", 1.0), *SEEKS[4:], ("play",)])
+@example([("seek", 800_000_000), EVERY, ("play",), ("wait", 0.5), ("step", "camera", 1)])
+@example([EVERY, ("play",), *(op for ops in SPEEDS for op in ops), ("pause",)])
 @given(st.lists(OPS, max_size=25))
 def test_any_sequence_of_commands(built: Builder, ops: list[tuple[Any, ...]]) -> None:
     stage = Stage(built.path)
@@ -371,6 +326,7 @@ def test_any_sequence_of_commands(built: Builder, ops: list[tuple[Any, ...]]) ->
                 stage.look(*watched)
         at = stage.player.position
         assert (at.playing, at.speed) == (playing, speed)
+        assert at.ended == (at.t_ns >= start.end_ns and not playing)
         assert abs(at.t_ns - t_ns) <= 100, "rounded once a speed"
         t_ns = at.t_ns
         shown = stage.screen.shown()
@@ -457,8 +413,7 @@ def test_a_session_that_was_not_closed(tmp_path: Path, state: str) -> None:
 
 
 def test_a_session_without_a_sample(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), count=0)
+    builder = imu_session(tmp_path / "rig", count=0)
     builder.close()
     with pytest.raises(SessionError, match="has no sample to play"):
         Player(builder.path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -29,15 +30,12 @@ def test_an_address_that_is_not_ours_is_an_error() -> None:
         listen("1.2.3.4.5", 0)
 
 
-def test_certificates_that_cannot_be_used_are_an_error(tmp_path: object) -> None:
-    from pathlib import Path
-
-    folder = Path(str(tmp_path))
+def test_certificates_that_cannot_be_used_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"live\.certificate: .*none\.pem"):
-        make_server(lambda: None, folder / "none.pem", folder / "none.key")
-    (folder / "odd.pem").write_text("odd")
+        make_server(lambda: None, tmp_path / "none.pem", tmp_path / "none.key")
+    (tmp_path / "odd.pem").write_text("odd")
     with pytest.raises(UsageError, match=r"live\.certificate: .*odd\.pem"):
-        make_server(lambda: None, folder / "odd.pem", folder / "odd.pem")
+        make_server(lambda: None, tmp_path / "odd.pem", tmp_path / "odd.pem")
 
 
 @pytest.mark.parametrize(

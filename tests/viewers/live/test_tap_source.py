@@ -57,6 +57,7 @@ async def tapping(folder: Path) -> AsyncIterator[tuple[Rig, Hub, TapSource]]:
     source = TapSource(hub)
     hub.attach(source)
     rig = Rig(folder)
+    source.update({"lidar": rig.address}, NAMES)
     try:
         yield rig, hub, source
     finally:
@@ -70,8 +71,7 @@ NAMES = {"lidar": ["lidar", "lidar_imu"]}
 async def test_streams_are_declared_without_a_viewer_and_then_nothing_is_subscribed(
     folder: Path,
 ) -> None:
-    async with tapping(folder) as (rig, hub, source):
-        source.update({"lidar": rig.address}, NAMES)
+    async with tapping(folder) as (rig, hub, _source):
 
         def both() -> bool:
             rig.publish("lidar")
@@ -84,8 +84,7 @@ async def test_streams_are_declared_without_a_viewer_and_then_nothing_is_subscri
 
 
 async def test_only_the_watched_stream_is_subscribed_to(folder: Path) -> None:
-    async with tapping(folder) as (rig, hub, source):
-        source.update({"lidar": rig.address}, NAMES)
+    async with tapping(folder) as (rig, hub, _source):
         watch = hub.watch("lidar", lambda: None, every=True)
         taken: list[Message] = []
 
@@ -105,8 +104,7 @@ async def test_only_the_watched_stream_is_subscribed_to(folder: Path) -> None:
 
 
 async def test_a_driver_that_restarts_is_watched_again(folder: Path) -> None:
-    async with tapping(folder) as (rig, hub, source):
-        source.update({"lidar": rig.address}, NAMES)
+    async with tapping(folder) as (rig, hub, _source):
         watch = hub.watch("lidar", lambda: None)
         await turn_until(lambda: rig.publish("lidar") and watch.take())
         rig.tap.close()
@@ -126,7 +124,6 @@ async def test_a_driver_that_restarts_is_watched_again(folder: Path) -> None:
 
 async def test_streams_of_sensors_that_are_gone_are_removed(folder: Path) -> None:
     async with tapping(folder) as (rig, hub, source):
-        source.update({"lidar": rig.address}, NAMES)
         await turn_until(lambda: rig.publish("lidar") and len(hub.specs) == 2)
         source.update({"lidar": rig.address}, {"lidar": ["lidar"]})
         await turn_until(lambda: set(hub.specs) == {"lidar"})
@@ -135,8 +132,7 @@ async def test_streams_of_sensors_that_are_gone_are_removed(folder: Path) -> Non
 
 
 async def test_garbage_on_a_tap_is_left_out(folder: Path) -> None:
-    async with tapping(folder) as (rig, hub, source):
-        source.update({"lidar": rig.address}, NAMES)
+    async with tapping(folder) as (rig, hub, _source):
         watch = hub.watch("lidar", lambda: None)
 
         def turn() -> Message | None:

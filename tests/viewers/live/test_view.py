@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from tests.acceptance.command import DEADLINE_S, RECORDER, here
 from tests.recording.writer.test_commit import Recording
 from tests.viewers.live.foxglove.client import Client
 from tests.viewers.live.staging import BROWSER, unpack
+from tests.viewers.live.test_player_open import grow
 
 CONFIG = """
 version: 1
@@ -193,13 +195,7 @@ def test_requests_that_cannot_be(
 
 
 def test_damage_is_named_and_the_rest_is_played(recorded: Path, tmp_path: Path) -> None:
-    damaged = tmp_path / "damaged"
-    damaged.mkdir()
-    for path in recorded.rglob("*"):
-        if path.is_file():
-            copy = damaged / path.relative_to(recorded)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_bytes(path.read_bytes())
+    damaged = shutil.copytree(recorded, tmp_path / "damaged")
     video = damaged / "camera" / "video.avi"
     video.write_bytes(video.read_bytes()[:-100_000])
     with viewing(damaged) as result, page(result["url"]) as browser:
@@ -212,16 +208,12 @@ def test_a_session_that_is_being_recorded_is_viewed_with_the_lowest_priority(
     tmp_path: Path,
 ) -> None:
     recording = Recording(tmp_path, ["a"])
-    for _ in range(10):
-        recording.append("a")
-    recording.writer.commit()
+    grow(recording, "a", messages=10)
     with viewing(recording.path) as result, page(result["url"]) as browser:
         assert browser.note("playback")["recording"] is True
         assert os.getpriority(os.PRIO_PROCESS, result["pid"]) == 19
         before = int(browser.note("timeline")["end_ns"])
-        for _ in range(10):
-            recording.append("a")
-        recording.writer.commit()
+        grow(recording, "a", messages=10)
         browser.until(
             lambda note, _: note.get("type") == "timeline" and int(note["end_ns"]) > before
         )

@@ -22,6 +22,7 @@ from tests.session.build import (
     START_NS,
     Builder,
     camera_spec,
+    imu_session,
     imu_spec,
     raw_camera_spec,
 )
@@ -62,8 +63,7 @@ def whole(path: Path) -> Path:
 
 def faulty(path: Path) -> Path:
     """Faults of every kind."""
-    builder = Builder(path)
-    builder.add(imu_spec(), seq=[*range(50), *range(60, 150), *range(152, 200)])
+    builder = imu_session(path, seq=[*range(50), *range(60, 150), *range(152, 200)])
     builder.add(camera_spec(), 1.0)
     builder.sensors["radar"] = {"driver": "mmwave", "streams": []}
     at = START_NS + S // 2

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from recorder.session.layout import read_session_json
 from recorder.session.outputs import SessionSummary, summary_element
-from tests.session.build import START_NS, Builder, imu_spec
+from tests.session.build import START_NS, imu_session, rewrite_header
 
 HOSTILE = "</td><script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>\" &amp;"
 
@@ -24,18 +24,13 @@ def make_session(
         lost: samples that a driver's ring refused.
         header: keys of ``session.json`` that are different.
     """
-    builder = Builder(folder)
-    samples = round(seconds * 100)
-    builder.add(imu_spec(), seq=range(lost, samples + lost))
+    builder = imu_session(folder, seq=range(lost, round(seconds * 100) + lost))
     if lost:
         builder.lose("imu", 0, lost - 1, "refused")
-    builder.close()
-    path = folder / "_recorder/session.json"
-    values = json.loads(path.read_text())
+    end_ns = read_session_json(builder.close())["end_ns"]
     shift_ns = round(after_s * 1e9)
-    values["start_ns"] = START_NS + shift_ns
-    values["end_ns"] += shift_ns
-    path.write_text(json.dumps(values | header))
+    moved = {"start_ns": START_NS + shift_ns, "end_ns": end_ns + shift_ns}
+    rewrite_header(folder, **(moved | header))
     return folder
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -19,19 +18,9 @@ from recorder.session.verdict import Reason, Verdict
 from recorder.viewers.report.assembly import _sum_up
 from recorder.viewers.report.markup import page
 from recorder.viewers.report.session_scan import SessionScan
+from tests.viewers.report.test_markup import Reader
 
 SUMMARY = SessionSummary("clean", "FAIL", ("imu: 3 samples lost (refused)",), 1200, 2, 1)
-
-
-class Elements(HTMLParser):
-    """What a browser's parser finds: the tags in their order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: object) -> None:
-        self.tags.append(tag)
 
 
 def written(folder: Path, text: str) -> Path:
@@ -56,9 +45,7 @@ def test_a_summary_is_read_as_it_was_written(
 def test_no_text_ends_the_element(tmp_path: Path, text: str) -> None:
     summary = SessionSummary("clean", "FAIL", (text,), 1, 0, 0)
     element = summary_element(summary)
-    elements = Elements()
-    elements.feed(f"<head>{element}<title>t</title></head>")
-    assert elements.tags == ["head", "meta", "title"]
+    assert Reader(f"<head>{element}<title>t</title></head>").tags == ["head", "meta", "title"]
     assert element.isascii() and element.isprintable()
     assert read_summary(written(tmp_path, element)) == summary
 

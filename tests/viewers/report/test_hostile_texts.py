@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from recorder.session.events import make_event
 from recorder.viewers.report import write_report
-from tests.session.build import START_NS, Builder, imu_spec
+from tests.session.build import START_NS, imu_session, rewrite_header
 from tests.viewers.report.reading import Page
 
 S = 1_000_000_000
@@ -28,15 +27,9 @@ class Traps:
         return f"<script>alert('{place}')</script>\" onload=\"x\" '`&\\u202e\\x00\\x1b"
 
 
-def _rewrite(path: Path, **values: Any) -> None:
-    document = json.loads(path.read_text())
-    path.write_text(json.dumps(document | values))
-
-
 def test_no_text_of_a_session_becomes_markup(tmp_path: Path) -> None:
     trap = Traps()
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), seq=[*range(30), *range(40, 100)])
+    builder = imu_session(tmp_path / "rig", seq=[*range(30), *range(40, 100)])
     at = START_NS + S // 2
     builder.lose("imu", 30, 39, trap("cause"), t_ns=at)
     builder.events += [
@@ -55,8 +48,8 @@ def test_no_text_of_a_session_becomes_markup(tmp_path: Path) -> None:
     spec["description"] = trap("description")
     spec["settings"] = {trap("setting"): trap("value"), "list": [trap("item")]}
     spec["channels"][0] |= {"description": trap("channel"), "unit": trap("unit")}
-    _rewrite(
-        header,
+    rewrite_header(
+        path,
         name=trap("name"),
         hostname=trap("host"),
         recorder_version=trap("version"),

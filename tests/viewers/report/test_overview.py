@@ -49,6 +49,8 @@ def test_the_facts_are_those_of_the_session(tmp_path: Path) -> None:
         ("clean", False, "clean"),
         ("recording", False, "not closed (run `recorder recover`)"),
         ("clean", True, "a roverd trace of another recorder"),
+        ("sealed", False, "sealed"),
+        ("recovered", False, "recovered"),
     ],
 )
 def test_the_state_is_told_in_words(tmp_path: Path, state: str, plain: bool, text: str) -> None:
@@ -57,3 +59,5 @@ def test_the_state_is_told_in_words(tmp_path: Path, state: str, plain: bool, tex
     found = facts(builder.close(state))
     assert found["State"] == text
     assert (found["End"] == "not closed") == (state == "recording")
+    killed = "early: the recorder was killed, the power was cut, or the disk failed"
+    assert (found["Ended"] == killed) == (state == "recovered")

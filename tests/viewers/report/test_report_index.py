@@ -18,7 +18,7 @@ from recorder.viewers.report import write_report
 from recorder.viewers.report.index_rows import group
 from recorder.viewers.report.report_index import read_rows, write_index
 from recorder.viewers.report.session_scan import scan_session, verdict
-from tests.session.build import START_NS, Builder, full_session, imu_spec
+from tests.session.build import START_NS, full_session, imu_session
 from tests.viewers.report.index_rig import HOSTILE, make_report, make_session
 
 
@@ -226,8 +226,7 @@ def test_no_text_of_a_session_becomes_markup(tmp_path: Path) -> None:
 
 
 def test_losses_that_nobody_counted_are_more_than_none(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "s")
-    builder.add(imu_spec(), 0.2)
+    builder = imu_session(tmp_path / "s", 0.2)
     builder.lose("imu", 20, None, "driver", count=None)
     builder.close()
     page = Page(write_index(tmp_path)[0])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import random
 import re
 import shutil
@@ -25,10 +24,11 @@ from tests.session.build import (
     Builder,
     camera_spec,
     full_session,
+    imu_session,
     imu_spec,
     raw_camera_spec,
+    rewrite_header,
 )
-from tests.viewers.report.golden import faulty
 from tests.viewers.report.reading import Page
 
 S = 1_000_000_000
@@ -89,25 +89,8 @@ def test_a_plain_trace(tmp_path: Path) -> None:
     assert page.sections.keys() >= SECTIONS - {"clocks"} and "archives" not in page.sections
 
 
-@pytest.mark.parametrize(
-    ("state", "word", "text"),
-    [
-        ("recording", "FAIL", "not closed (run `recorder recover`)"),
-        ("sealed", "FAIL", "the disk failed"),
-        ("recovered", "FAIL", "early: the recorder was killed, the power was cut"),
-    ],
-)
-def test_states(tmp_path: Path, state: str, word: str, text: str) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), 1.0)
-    page = report(builder.close(state))
-    assert word in page.sections["verdict"] and text in page.text
-
-
 def test_a_session_that_is_being_recorded(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), 1.0)
-    path = builder.close("recording")
+    path = imu_session(tmp_path / "rig", 1.0).close("recording")
     with (path / "imu" / "acc").open("ab") as file:
         file.write(b"half")
     with (path / "_recorder" / "lock").open() as lock:
@@ -121,13 +104,8 @@ def test_parts_of_a_split_session_link_to_each_other(tmp_path: Path) -> None:
         ("drive_p001", None, "drive_p002"),
         ("drive_p002", "drive_p001", "drive_p003"),
     ):
-        builder = Builder(tmp_path / name)
-        builder.add(imu_spec(), 1.0)
-        path = builder.close()
-        header = json.loads((path / "_recorder" / "session.json").read_text())
-        (path / "_recorder" / "session.json").write_text(
-            json.dumps(header | {"previous": previous})
-        )
+        path = imu_session(tmp_path / name, 1.0).close()
+        rewrite_header(path, previous=previous)
         _tell_next(path, following)
     page = report(path)
     assert page.links[0] == "../drive_p001/report.html"
@@ -152,34 +130,22 @@ def _tell_next(path: Path, name: str) -> None:
 
 
 def test_a_link_never_leads_out_of_the_root(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), 1.0)
-    path = builder.close()
-    header = json.loads((path / "_recorder" / "session.json").read_text())
+    path = imu_session(tmp_path / "rig", 1.0).close()
     for previous in ("../../etc", "javascript:alert(1)", "/etc", "\0", "x" * 5000, 3):
-        (path / "_recorder" / "session.json").write_text(
-            json.dumps(header | {"previous": previous})
-        )
+        rewrite_header(path, previous=previous)
         assert all(link.startswith("#") for link in report(path).links)
 
 
 def test_a_link_stays_beside_the_session(tmp_path: Path) -> None:
     for name in ("here/rig", "there/drive"):
-        builder = Builder(tmp_path / name)
-        builder.add(imu_spec(), 1.0)
-        builder.close()
+        imu_session(tmp_path / name, 1.0).close()
     path = tmp_path / "here" / "rig"
-    header = json.loads((path / "_recorder" / "session.json").read_text())
-    (path / "_recorder" / "session.json").write_text(
-        json.dumps(header | {"previous": "../there/drive"})
-    )
+    rewrite_header(path, previous="../there/drive")
     assert all(link.startswith("#") for link in report(path).links)
 
 
 def test_a_damaged_stream_is_drawn_as_far_as_it_can_be_read(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), 1.0)
-    path = builder.close()
+    path = imu_session(tmp_path / "rig", 1.0).close()
     with (path / "imu" / "acc").open("r+b") as file:
         file.truncate(601)  # 50 samples, and a byte
     page = report(path)
@@ -197,8 +163,7 @@ def test_a_session_without_a_stream(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_few_samples(tmp_path: Path, count: int) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), count=count)
+    builder = imu_session(tmp_path / "rig", count=count)
     builder.add(raw_camera_spec("rear"), count=count)
     builder.add(camera_spec(), count=count)
     page = report(builder.close())
@@ -253,21 +218,6 @@ def test_a_picture_that_does_not_decode_leaves_the_others(tmp_path: Path) -> Non
     page = report(path)
     assert len(page.pictures) == 11 and "camera, picture 1: " in page.sections["cameras"]
     assert "camera, picture 1" in page.text and "FAIL" in page.sections["verdict"]
-
-
-def test_faults_of_every_kind_are_told(tmp_path: Path) -> None:
-    page = report(faulty(tmp_path / "rig"))
-    for text in (
-        *(
-            "10 of 200 (5 %); refused",
-            "2 of 200 (1 %); time",
-            "1 interval, 1.0 s, about 30 samples",
-        ),
-        *("sensor absent", "radar", "read() did not return", "stepped by +2.000 s", "0.9 GB free"),
-        *("recovered", "a bridge", "no answer", "refused 10 lost", "hung: 1 uncounted"),
-    ):
-        assert text in page.text, text
-    assert "0.5 s\na bridge" in page.sections["timeline"]
 
 
 def test_values_that_numbers_cannot_follow_are_no_warnings(tmp_path: Path) -> None:

@@ -9,12 +9,11 @@ import numpy as np
 
 from recorder.session.reader import Session
 from recorder.viewers.report.tracks import _draw_map, _read_evenly
-from tests.session.build import Builder, imu_spec
+from tests.session.build import imu_session
 
 
 def test_points_after_an_outage_are_known_by_their_times(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "gap")
-    builder.add(imu_spec(), seconds=2.0)
+    builder = imu_session(tmp_path / "gap", 2.0)
     for name, dtype, pause in (("ts", "<f8", 3.0), ("t_mono", "<u8", 3_000_000_000)):
         times = np.fromfile(builder.path / "imu" / name, dtype)
         times[150:] += np.array(pause).astype(dtype)

@@ -12,7 +12,7 @@ from recorder.session.events import make_event
 from recorder.session.lock import lock_is_held
 from recorder.session.verdict import FAIL, PASS, Reason, Verdict
 from recorder.viewers.report.session_scan import scan_session, verdict
-from tests.session.build import START_NS, Builder, camera_spec, full_session, imu_spec
+from tests.session.build import START_NS, Builder, camera_spec, full_session, imu_session
 
 S = 1_000_000_000
 
@@ -25,18 +25,14 @@ def reasons(path: Path) -> dict[tuple[str, str], str]:
     return {(r.what, r.where): r.how_much for r in judge(path).reasons}
 
 
-def test_a_clean_session_passes(tmp_path: Path) -> None:
-    judged = judge(full_session(tmp_path / "rig").path)
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_clean_session_passes(tmp_path: Path, plain: bool) -> None:
+    judged = judge(full_session(tmp_path / "rig", plain=plain).path)
     assert judged.reasons == [] and judged.passed and judged.word == PASS == judged.text
 
 
-def test_a_plain_trace_passes(tmp_path: Path) -> None:
-    assert judge(full_session(tmp_path / "rig", plain=True).path).word == PASS
-
-
 def test_losses_are_told_by_stream_and_cause(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), seq=[*range(50), *range(60, 150), *range(155, 200)])
+    builder = imu_session(tmp_path / "rig", seq=[*range(50), *range(60, 150), *range(155, 200)])
     builder.add(camera_spec(), 2.0)
     builder.lose("imu", 50, 59, "refused")
     builder.lose("imu", 150, 154, "corrupt", t_ns=START_NS + S)
@@ -52,9 +48,7 @@ def test_losses_are_told_by_stream_and_cause(tmp_path: Path) -> None:
 
 
 def test_numbers_that_are_missing_without_an_event_are_a_loss(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), seq=[*range(50), *range(60, 100)])
-    found = reasons(builder.close())
+    found = reasons(imu_session(tmp_path / "rig", seq=[*range(50), *range(60, 100)]).close())
     assert found["samples lost", "imu"].startswith("10 of 100 (10 %); unknown")
 
 
@@ -63,38 +57,33 @@ def test_numbers_that_are_missing_without_an_event_are_a_loss(tmp_path: Path) ->
     [("absent", "sensor absent"), ("silent", "sensor silent"), ("rate", "below the minimum rate")],
 )
 def test_sensors_that_gave_too_little(tmp_path: Path, cause: str, what: str) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), 1.0)
+    builder = imu_session(tmp_path / "rig", 1.0)
     builder.lose("imu", 100, None, cause, count=None, duration_ns=3 * S)
     assert reasons(builder.close())[what, "imu"] == "1 interval, 3.0 s"
 
 
 def test_an_absent_sensor_without_an_event(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), 1.0)
+    builder = imu_session(tmp_path / "rig", 1.0)
     builder.sensors["camera"] = {"driver": "camera", "streams": []}
     assert ("sensor absent", "camera") in reasons(builder.close())
 
 
 def test_a_mean_rate_below_the_minimum_without_an_event(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), 4.0)
+    builder = imu_session(tmp_path / "rig", 4.0)
     builder.sensors["imu"]["min_rate"] = 150
     text = reasons(builder.close())["below the minimum rate", "imu"]
     assert text == "100 Hz on average; the minimum is 150 Hz"
 
 
 def test_counted_losses_do_not_make_a_stream_slow(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), seq=[*range(20), *range(500, 1000, 1)])
+    builder = imu_session(tmp_path / "rig", seq=[*range(20), *range(500, 1000, 1)])
     builder.lose("imu", 20, 499, "refused")
     builder.sensors["imu"]["min_rate"] = 150
     assert [what for what, _ in reasons(builder.close())] == ["samples lost"]
 
 
 def test_faults_and_steps_of_the_clock(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), 1.0)
+    builder = imu_session(tmp_path / "rig", 1.0)
     for k in range(3):
         builder.events.append(make_event("clock", START_NS + k * S, cause="step", step_ns=-2 * S))
     builder.events.append(make_event("fault", START_NS + S, "imu", "hung", detail="no answer"))
@@ -112,18 +101,16 @@ def test_faults_and_steps_of_the_clock(tmp_path: Path) -> None:
     [("sealed", "sealed"), ("recovered", "recovered"), ("recording", "not closed")],
 )
 def test_states(tmp_path: Path, state: str, what: str) -> None:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), 1.0)
-    judged = judge(builder.close(state))
-    assert [r.what for r in judged.reasons] == [what] and judged.word == FAIL
+    judged = judge(imu_session(tmp_path / "rig", 1.0).close(state))
+    (reason,) = judged.reasons
+    assert reason.what == what and judged.word == FAIL
+    assert reason.how_much.startswith("the disk failed") == (state == "sealed")
 
 
 def test_a_session_that_is_being_recorded_is_open(tmp_path: Path) -> None:
     import fcntl
 
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), 1.0)
-    path = builder.close("recording")
+    path = imu_session(tmp_path / "rig", 1.0).close("recording")
     with (path / "_recorder" / "lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert lock_is_held(path / "_recorder" / "lock")
@@ -172,8 +159,7 @@ def test_a_strange_record_of_postprocessing(tmp_path: Path, text: str) -> None:
 
 
 def with_holes(tmp_path: Path, holes: int, samples: int = 100, **sensor: float) -> Verdict:
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), samples / 100)
+    builder = imu_session(tmp_path / "rig", samples / 100)
     builder.sensors["imu"] |= sensor
     for k in range(holes):
         counts = {"count": 1, "parts": 16}
@@ -197,8 +183,7 @@ def test_a_share_of_incomplete_samples_fails_and_fewer_are_remarked(tmp_path: Pa
 
 def played(tmp_path: Path, seconds: float) -> Builder:
     """A camera of 12 s beside an IMU that ends earlier, both played."""
-    builder = Builder(tmp_path / "rig")
-    builder.add(imu_spec(), seconds)
+    builder = imu_session(tmp_path / "rig", seconds)
     builder.add(camera_spec(), 12.0)
     for name in ("imu", "camera"):
         builder.sensors[name] |= {"live": False}
@@ -243,8 +228,7 @@ def test_all_streams_that_end_before_the_duration_end_early(tmp_path: Path) -> N
 
 def test_rates_that_the_supervisor_saw_count_for_played_sources(tmp_path: Path) -> None:
     for live in (False, True):
-        builder = Builder(tmp_path / f"{live}" / "rig")
-        builder.add(imu_spec(), 4.0)
+        builder = imu_session(tmp_path / f"{live}" / "rig", 4.0)
         builder.sensors["imu"] |= {"live": live}
         for k in range(23):
             low = {"rate_hz": 45.28 + k, "floor_hz": 50.0}
@@ -265,8 +249,7 @@ def test_every_verb_says_the_same_of_a_session(
     from recorder.session.reader import Session
     from recorder.session.summary import brief, summarize
 
-    builder = Builder(tmp_path / "root" / "rig")
-    builder.add(imu_spec(), seq=[*range(50), *range(60, 100)])
+    builder = imu_session(tmp_path / "root" / "rig", seq=[*range(50), *range(60, 100)])
     builder.lose("imu", 50, 59, "refused")
     counts = {"count": 30, "parts": 480}
     builder.events.append(make_event("incomplete", START_NS, "imu", "network", **counts))

@@ -13,7 +13,7 @@ import pytest
 from recorder.perception.calibration import Calibration
 from recorder.perception.labels import cuboid_files
 from recorder.viewers.foxglove.scene import LabelSets, Trajectory
-from tests.session.build import START_NS, Builder, imu_spec
+from tests.session.build import START_NS, Builder, imu_session
 from tests.viewers.live.foxglove.client import Client, decode_schema, stamp_ns
 from tests.viewers.live.foxglove.rig import FakeBackend, FakePlayer, FakePosition, serving
 
@@ -49,8 +49,7 @@ def write_labels(session: Path, labels: list[dict[str, Any]]) -> None:
 def session(tmp_path: Path) -> Path:
     """Ten boxes of a car and from the fifth on a truck; a rig that drives along x."""
     path = tmp_path / "drive"
-    builder = Builder(path)
-    builder.add(imu_spec(), 1.0)
+    builder = imu_session(path, 1.0)
     builder.lose("imu", first_seq=10, last_seq=12)
     builder.close()
     (path / "calibration.yaml").write_text(CALIBRATION)

@@ -46,28 +46,6 @@ async def test_a_client_without_a_known_subprotocol_is_refused(subprotocols: Any
         assert b"foxglove.sdk.v1" in refused.value.response.body
 
 
-@pytest.mark.parametrize(
-    ("query", "origin", "status"),
-    [
-        ("", None, 401),
-        ("?token=wrong", None, 401),
-        ("?token=secret", "https://evil.example", 403),
-        ("", "https://evil.example", 403),
-    ],
-)
-async def test_another_origin_or_no_token_gets_nothing(
-    query: str, origin: str | None, status: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    spec, _, message = first("camera")
-    async with serving(specs=(spec,), token="secret") as rig:
-        rig.put(spec, message)
-        with pytest.raises(InvalidStatus) as refused:
-            await Client.open(rig.url + query, origin=origin)
-        assert refused.value.response.status_code == status
-        assert not rig.foxglove.connections
-    assert "secret" not in caplog.text
-
-
 async def test_the_token_and_an_allowed_origin_open_the_connection(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -47,10 +47,8 @@ async def test_raw_pictures_are_shown_between_their_levels() -> None:
     values = np.arange(HEIGHT * WIDTH, dtype=np.uint16).reshape(1, HEIGHT, WIDTH) % 256
     message = message_of(spec, {channel.name: values}, [9])
     async with serving(specs=(spec,)) as rig:
-        client = await (await rig.client()).greeted("/camera/image")
+        client = await rig.viewing("/camera/image", 1)
         assert set(client.channels) == {"/camera/image", "/log"}
-        await client.subscribe("/camera/image", 1)
-        await rig.wait_until_watched("camera")
         rig.put(spec, message)
         received = await client.data(1)
         image = decode_schema(client.channels["/camera/image"], received.payload)
@@ -271,11 +269,9 @@ async def test_a_stream_with_wrong_metadata_is_not_offered_and_harms_no_other() 
     damaged = StreamSpec("lidar", spec.channels, device_clock=True, files={"lidar.json": "{"})
     camera, _, picture = first("camera")
     async with serving(specs=(damaged, camera)) as rig:
-        client = await (await rig.client()).greeted("/camera/image")
+        client = await rig.viewing("/camera/image", 1)
         assert "/lidar/points" not in client.channels
         assert "lidar.json" in rig.foxglove.problems["lidar"]
-        await client.subscribe("/camera/image", 1)
-        await rig.wait_until_watched("camera")
         rig.put(camera, picture)
         await client.data(1)
 
