@@ -22,7 +22,17 @@ from recorder.config.options import check_options
 from recorder.config.settings import SensorEntry
 from tests.support.waiting import wait_until
 
+
+class Source(Protocol):
+    """What is opened, read and closed."""
+
+    def open(self) -> object: ...
+
+    def close(self) -> None: ...
+
+
 D = TypeVar("D", bound=Driver)
+S = TypeVar("S", bound=Source)
 
 
 class Emulator(Protocol):
@@ -104,10 +114,21 @@ def free_port(kind: socket.SocketKind = socket.SOCK_DGRAM) -> int:
 
 
 @contextlib.contextmanager
-def opened(driver: D) -> Iterator[D]:
-    driver.open()
+def opened(source: S) -> Iterator[S]:
+    """A driver, or a camera of one, from its opening until it is closed."""
+    source.open()
     try:
-        yield driver
+        yield source
+    finally:
+        source.close()
+
+
+@contextlib.contextmanager
+def streaming(driver: D) -> Iterator[tuple[D, *tuple[StreamSpec, ...]]]:
+    """The same of a driver, with the streams that it declares."""
+    specs = driver.open()
+    try:
+        yield driver, *specs
     finally:
         driver.close()
 

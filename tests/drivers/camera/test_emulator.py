@@ -25,7 +25,7 @@ from recorder.common.errors import DeviceError, SourceError
 from tests.drivers.camera.http_rig import SMALL, Bench, entry, jpegs, lost, notes, small_jpeg
 from tests.drivers.camera.model_numbers import read_frame_number
 from tests.drivers.camera.rig import driver, jpeg, write_avi, write_video
-from tests.support.devices import make_driver, stepped
+from tests.support.devices import make_driver, opened, stepped
 
 Benches = Callable[..., Bench]
 
@@ -51,10 +51,8 @@ def number(data: bytes) -> int:
 
 def sim_jpegs(count: int, **options: Any) -> list[bytes]:
     """What ``sim:`` records of the same world."""
-    camera = driver("", "sim", **options)
-    camera.open()
-    samples = [camera.read() for _ in range(count)]
-    camera.close()
+    with opened(driver("", "sim", **options)) as camera:
+        samples = [camera.read() for _ in range(count)]
     return [s.data["video.avi"][0] for s in samples if isinstance(s, Sample)]
 
 
@@ -196,12 +194,10 @@ def test_numbers_begin_at_0_with_each_power_on(benches: Benches, kind: str) -> N
 
 def test_a_long_stall_is_a_camera_that_is_gone(benches: Benches) -> None:
     bench = benches(Fault("stall", at_s=1.0, duration_s=9.0))
-    camera = bench.camera(timeout_s=2.0)
-    camera.open()
-    with pytest.raises(DeviceError, match="no picture for 2 s"):
-        bench.watch(camera, 6.0)
-    assert bench.now_ns < 1_000_000_000_000 + 3_300_000_000
-    camera.close()
+    with opened(bench.camera(timeout_s=2.0)) as camera:
+        with pytest.raises(DeviceError, match="no picture for 2 s"):
+            bench.watch(camera, 6.0)
+        assert bench.now_ns < 1_000_000_000_000 + 3_300_000_000
 
 
 def test_several_clients_see_the_same(benches: Benches) -> None:

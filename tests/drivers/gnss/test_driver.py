@@ -34,12 +34,14 @@ from tests.support.devices import (
     make_driver,
     make_entry,
     open_again,
+    opened,
     read_all,
     read_until,
     read_waiting,
     samples,
     states,
     stepped,
+    streaming,
     terminal,
     times,
 )
@@ -61,11 +63,9 @@ def test_a_log_is_played(tmp_path: Path) -> None:
     damaged[30] ^= 1
     parts = [bytes(damaged) if k == 20 else pvt(t) + cov(t) for k, t in enumerate(epochs)]
     (tmp_path / "log.ubx").write_bytes(b"\x01\x02" + b"".join(parts))
-    played = driver("file", str(tmp_path / "log.ubx"))
-    (spec,) = played.open()
-    assert spec.rate_hz == pytest.approx(10.0) and spec.finite and spec.device_clock
-    items = read_all(played)
-    played.close()
+    with streaming(driver("file", str(tmp_path / "log.ubx"))) as (played, spec):
+        assert spec.rate_hz == pytest.approx(10.0) and spec.finite and spec.device_clock
+        items = read_all(played)
     assert times(items).tolist() == [convert_utc_to_gps(t) for k, t in enumerate(epochs) if k != 20]
     assert causes(items) == [("corrupt", 1)]
 
@@ -144,20 +144,17 @@ def live(emulated_: Emulated, **given: Any) -> GnssDriver:
 
 def test_a_receiver_behind_tcp_is_recorded(emulated: Callable[..., Emulated]) -> None:
     device = emulated(rate=20.0, noise=0.0)
-    recorded = live(device, latency_ms=DELAY_NS / 1e6)
-    (spec,) = recorded.open()
-    assert spec.rate_hz == pytest.approx(20.0) and not spec.finite
-    assert not recorded.played
-    items = read(recorded, 40)
-    recorded.close()
+    with streaming(live(device, latency_ms=DELAY_NS / 1e6)) as (recorded, spec):
+        assert spec.rate_hz == pytest.approx(20.0) and not spec.finite
+        assert not recorded.played
+        items = read(recorded, 40)
     (state,) = states(items, lasting=True)
     assert state["protocol"] == "ubx" and len(states(items)) == 1 and not losses(items)
     rows, devices = samples(items), device_times(items)
     assert (np.diff(devices) == SECOND_NS // 20).all()
-    simulated = driver("sim", rate=20.0, noise=0.0)
-    simulated.open()
-    first = round((convert_gps_to_utc(int(devices[0])) - START_UTC_NS) * 20 / SECOND_NS)
-    truth = samples(read(simulated, first + 40))[first:]
+    with opened(driver("sim", rate=20.0, noise=0.0)) as simulated:
+        first = round((convert_gps_to_utc(int(devices[0])) - START_UTC_NS) * 20 / SECOND_NS)
+        truth = samples(read(simulated, first + 40))[first:]
     for row, exact in zip(rows, truth, strict=True):
         for name, most in (("pos", 1e-3), ("vel", 1e-3), ("cov", 1e-6), ("utc", 0)):
             difference = np.asarray(row.data[name]) - np.asarray(exact.data[name])
@@ -170,10 +167,8 @@ def test_a_receiver_behind_tcp_is_recorded(emulated: Callable[..., Emulated]) ->
 
 def test_what_a_receiver_loses_is_counted(emulated: Callable[..., Emulated]) -> None:
     device = emulated(Fault("corrupt", rate=0.2), rate=20.0)
-    recorded = live(device)
-    recorded.open()
-    items = read(recorded, 60)
-    recorded.close()
+    with opened(live(device)) as recorded:
+        items = read(recorded, 60)
     rows = samples(items)
     lost = sum(count or 0 for _, count in causes(items))
     first, last = device_times(items)[[0, -1]].tolist()
@@ -198,11 +193,11 @@ def test_a_receiver_that_is_unplugged_is_lost_and_found_again(
 
 def test_a_receiver_that_falls_silent_is_lost(emulated: Callable[..., Emulated]) -> None:
     device = emulated(Fault("stall", at_s=1.0, duration_s=60.0), rate=20.0)
-    recorded = live(device, timeout_s=1.0)
-    recorded.open()
-    with pytest.raises(DeviceError, match="sends nothing for 1 s"):
+    with (
+        opened(live(device, timeout_s=1.0)) as recorded,
+        pytest.raises(DeviceError, match="sends nothing for 1 s"),
+    ):
         read(recorded, 1000)
-    recorded.close()
 
 
 def test_a_log_is_emulated(tmp_path: Path, emulated: Callable[..., Emulated]) -> None:
@@ -303,14 +298,12 @@ def scripted(
     monkeypatch.setattr(live_module, "TcpLine", lambda *_: line)
     clock = SimpleNamespace(monotonic=time.monotonic, monotonic_ns=lambda: START_NS)
     monkeypatch.setattr(live_module, "time", clock)
-    recorded = driver("tcp", "host:1", **given)
-    recorded.open()
-    items: list[Item] = []
-    while script:
-        if (item := recorded.read()) is not None:
-            items.append(item)
-    items += read_waiting(recorded)
-    recorded.close()
+    with opened(driver("tcp", "host:1", **given)) as recorded:
+        items: list[Item] = []
+        while script:
+            if (item := recorded.read()) is not None:
+                items.append(item)
+        items += read_waiting(recorded)
     return items
 
 

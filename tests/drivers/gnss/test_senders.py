@@ -23,7 +23,7 @@ from recorder.common.errors import DeviceError
 from tests.drivers.gnss.gnss_messages import pvt, sentence
 from tests.drivers.gnss.test_driver import START_NS, Scripted, driver, passing, play
 from tests.drivers.gnss.test_packets import UTC_NS
-from tests.support.devices import causes, losses, read_waiting, samples, states
+from tests.support.devices import causes, losses, read_waiting, samples, states, streaming
 
 NORTH, SOUTH = 49 + 7 / 60, 48 + 7 / 60
 
@@ -194,12 +194,11 @@ def test_of_two_receivers_on_a_live_line_one_is_recorded(
     monkeypatch.setattr(live_module, "TcpLine", lambda *_: Scripted(lines))
     clock = SimpleNamespace(monotonic=time.monotonic, monotonic_ns=lambda: lines_now(lines))
     monkeypatch.setattr(live_module, "time", clock)
-    recorded = driver("tcp", "host:1")
-    (spec,) = recorded.open()
-    items: list[Item] = []
-    while lines:
-        if (item := recorded.read()) is not None:
-            items.append(item)
+    with streaming(driver("tcp", "host:1")) as (recorded, spec):
+        items: list[Item] = []
+        while lines:
+            if (item := recorded.read()) is not None:
+                items.append(item)
     assert spec.rate_hz == pytest.approx(1.0)
     found = latitudes(items)
     assert found == pytest.approx([48.1234567] * len(found)) and not causes(items)

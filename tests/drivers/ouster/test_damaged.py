@@ -36,6 +36,7 @@ from tests.drivers.ouster.rig import (
 from tests.formats.bags.kit import write_mcap
 from tests.formats.pcap.test_capture_losses import SECTION, enhanced, interface, pcap, simple
 from tests.formats.pcap.test_datagrams import ethernet, ipv4, udp
+from tests.support.devices import opened
 
 INFO = make_info()
 SWEEPS = flat(capture(INFO, range(3)))  # PACKETS of each of three sweeps
@@ -128,19 +129,17 @@ def test_few_packets_are_looked_at_for_a_first_checksum(
     """What is looked at is kept in memory, in a capture of any length."""
     monkeypatch.setattr("drivers.ouster.played._HEAD", 4)
     packets = [(t_ns, port, data[:-8] + b"\xde" * 8) for t_ns, port, data in SWEEPS]
-    source = PcapSource(driver_for("pcap", write(tmp_path, INFO, packets)).sensor)
-    source.open()
-    taken: list[Any] = []
+    with opened(PcapSource(driver_for("pcap", write(tmp_path, INFO, packets)).sensor)) as source:
+        taken: list[Any] = []
 
-    def counted() -> Iterator[Any]:
-        for packet in source._packets():
-            taken.append(packet)
-            yield packet
+        def counted() -> Iterator[Any]:
+            for packet in source._packets():
+                taken.append(packet)
+                yield packet
 
-    found = source._find_proof(counted())
-    assert next(found) is taken[0] and len(taken) == 4
-    assert len(list(found)) == len(packets) - 1
-    source.close()
+        found = source._find_proof(counted())
+        assert next(found) is taken[0] and len(taken) == 4
+        assert len(list(found)) == len(packets) - 1
 
 
 def test_a_packet_that_came_twice_is_used_once(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from tests.drivers.ouster.rig import (
     sdk_frames,
     write,
 )
+from tests.support.devices import opened
 
 OS1 = ("OS-1-128_v2.3.0_1024x10_lb_n3.pcap", "OS-1-128_v2.3.0_1024x10.json")
 OS0 = ("OS-0-32-U1_v2.2.0_1024x10.pcap", "OS-0-32-U1_v2.2.0_1024x10.json")
@@ -248,10 +249,8 @@ def test_imu_goes_on_when_the_lidar_falls_silent(tmp_path: Path) -> None:
     step = SWEEP_NS // 10
     imu = [imu_packet(T0_NS + n * step, DEVICE0_NS + n * step) for n in range(1, 200)]
     packets = flat([capture(info, [7])[0][:5], imu])
-    driver = driver_for("pcap", write(tmp_path, info, packets))
-    driver.open()
-    kinds = [getattr(driver.read(), "stream", "") for _ in range(150)]
-    driver.close()
+    with opened(driver_for("pcap", write(tmp_path, info, packets))) as driver:
+        kinds = [getattr(driver.read(), "stream", "") for _ in range(150)]
     assert kinds.count("lidar") == 2  # the sweep and its State, long before the end of the file
 
 
@@ -484,10 +483,9 @@ def test_simulation_without_an_imu_keeps_the_worlds_time() -> None:
 
 def test_simulation_skips_what_is_not_looked_at() -> None:
     """A driver that comes back after an hour is there at once: its sweeps would take minutes."""
-    driver = driver_for("sim", "", mode="512x10", beams=32, imu=False, seed=1)
-    driver.open()
-    for _ in range(36_000):
-        last = driver.read()
+    with opened(driver_for("sim", "", mode="512x10", beams=32, imu=False, seed=1)) as driver:
+        for _ in range(36_000):
+            last = driver.read()
     world = World("drive", 1)
     scene = LidarScene(core, default_info(core, "512x10", 32), world, seed=1)
     assert isinstance(last, Sample)

@@ -14,7 +14,7 @@ from recorder.formats.pcap.datagrams import Datagram, read_datagrams
 from tests.drivers.fuzzing import COUNT, GROWTH, mutated, resident
 from tests.drivers.udp.rig import driver_for, payloads
 from tests.formats.pcap.test_datagrams import ethernet, ipv4, ipv6, pcap, pcapng, udp
-from tests.support.devices import read_all
+from tests.support.devices import opened, read_all
 
 
 def captures() -> list[bytes]:
@@ -95,7 +95,5 @@ def test_many_mutated_captures(tmp_path: Path) -> None:
 def test_the_captures_themselves_are_whole(tmp_path: Path) -> None:
     for data in captures():
         (tmp_path / "a.pcap").write_bytes(data)
-        driver = driver_for("file", str(tmp_path / "a.pcap"), "max")
-        driver.open()
-        assert payloads(read_all(driver)) == [b"", bytes(64), bytes(range(200)), b"six"]
-        driver.close()
+        with opened(driver_for("file", str(tmp_path / "a.pcap"), "max")) as driver:
+            assert payloads(read_all(driver)) == [b"", bytes(64), bytes(range(200)), b"six"]
