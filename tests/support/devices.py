@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from drivers.kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig, State
 from recorder.codecs.streams import StreamSpec
-from recorder.common.errors import DeviceError
+from recorder.common.errors import DeviceError, SourceError
 from recorder.config.options import check_options
 from recorder.config.settings import SensorEntry
 from tests.support.waiting import wait_until
@@ -173,6 +173,22 @@ def read_all(driver: Driver) -> list[Item]:
             if (item := driver.read()) is not None:
                 items.append(item)
     return items
+
+
+def play_out(driver: Driver) -> tuple[list[Item], SourceError | None]:
+    """All items of a played source, and the error that it ends with instead of its end."""
+    items: list[Item] = []
+    try:
+        driver.open()
+        while True:
+            if (item := driver.read()) is not None:
+                items.append(item)
+    except EndOfSource:
+        return items, None
+    except SourceError as error:
+        return items, error
+    finally:
+        driver.close()
 
 
 def read_waiting(driver: Driver) -> list[Item]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from fractions import Fraction
 from itertools import pairwise
@@ -49,7 +50,7 @@ from tests.drivers.camera.v4l2_kernel import FakeDevice, Frame, camera
 from tests.drivers.camera.v4l2_kernel import record as record_device
 from tests.drivers.camera.v4l2_kernel import watch as watch_device
 from tests.h264 import GROUP, SIZE, demuxed, encode, number_of, write_file
-from tests.support.devices import opened
+from tests.support.devices import opened, play_out, streaming
 
 
 def units_of(items: list[Item]) -> list[bytes]:
@@ -129,8 +130,6 @@ class TestFiles:
         path.write_bytes(b"no video")
         with pytest.raises(SourceError, match=r"v.mp4: is no video"):
             play(path, codec="copy")
-        with pytest.raises(SourceError, match="no such file"):
-            play(tmp_path / "nowhere.mp4", codec="copy")
 
     def test_a_file_that_was_cut_says_so_after_its_last_picture(self, tmp_path: Path) -> None:
         whole = write_file(tmp_path / "v.mp4", 12)
@@ -138,13 +137,9 @@ class TestFiles:
         assert data.find(b"moov") < data.find(b"mdat")
         cut = tmp_path / "cut.mp4"
         cut.write_bytes(data[: data.find(b"mdat") + 4 + (len(data) - data.find(b"mdat")) // 2])
-        with opened(driver(cut, codec="copy")) as front:
-            units: list[bytes] = []
-            with pytest.raises(SourceError, match=r"cut.mp4: (ends after|cannot be read after)"):
-                while True:
-                    item = front.read()
-                    assert isinstance(item, Sample)
-                    units += list(item.data["video.h264"])
+        items, end = play_out(driver(cut, codec="copy"))
+        assert re.search(r"cut.mp4: (ends after|cannot be read after)", str(end))
+        units = units_of(items)
         assert 0 < len(units) < 12
         assert units == demuxed(whole)[: len(units)]
 
@@ -267,14 +262,12 @@ class TestRtsp:
         front = driver("//cam/live", "rtsp", codec="copy")
         script = Script(*sent)
         front._camera.make = lambda: script.camera(copying=True)  # type: ignore[attr-defined]
-        (spec,) = front.open()
-        assert spec.device_clock
         items: list[Sample] = []
-        with pytest.raises(DeviceError):
+        with streaming(front) as (_, spec), pytest.raises(DeviceError):
+            assert spec.device_clock
             while True:
                 if isinstance(item := front.read(), Sample):
                     items.append(item)
-        front.close()
         device = [int(item.t_dev_ns[0]) for item in items if item.t_dev_ns is not None]
         assert device[:10] == [0] * 10
         # The report is of the moment 0.5 s after the first picture: 20 pictures a second.
@@ -375,20 +368,9 @@ class TestV4l2:
         assert made[1:5] == bare[1:5]
         assert list(parameter_sets(made[5])) == list(sets) and numbers(made) == list(range(6))
 
-    def test_a_gap_of_the_kernels_numbers_is_counted(self) -> None:
-        device = self.device(encode(8))
-        for frame, sequence in zip(device.frames, (0, 1, 2, 5, 6, 7, 8, 9), strict=True):
-            frame.sequence = sequence
-        assert lost(record_device(device, copying=True), "device") == 2
-
     def test_a_damaged_parameter_set_is_a_loss(self) -> None:
         units = encode(6)
         broken = START_CODE + parameter_sets(units[0])[SPS][0][:5] + START_CODE + b"\x65\x88\x80"
         events = record_device(self.device([*units, broken, units[5]]), copying=True)
         kinds = [type(e.picture) for e in events if isinstance(e, Shot)]
         assert kinds == [CodedPicture] * 6 + [Missing, CodedPicture]
-
-    def test_a_device_without_the_format(self) -> None:
-        device = FakeDevice(Frame(b""))
-        with pytest.raises(SourceError, match="offers YUYV, MJPG, but not H264"):
-            camera(device, copying=True).open()

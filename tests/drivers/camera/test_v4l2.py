@@ -14,6 +14,7 @@ from drivers.camera.v4l2 import abi
 from recorder.common.errors import SourceError
 from tests.drivers.camera.http_rig import jpegs, lost, notes
 from tests.drivers.camera.rig import Image, jpeg
+from tests.drivers.camera.test_v4l2_planes import picture, planes_of
 from tests.drivers.camera.v4l2_kernel import JPEGS, FakeDevice, Frame, camera, record, watch
 from tests.support.devices import opened
 
@@ -46,26 +47,25 @@ def test_the_devices_mjpeg_is_passed_through_with_the_kernels_stamps(device: Fak
 @pytest.mark.parametrize("name", ["YUYV", "UYVY", "NV12", "YU12", "BGR3", "RGB3", "GREY"])
 @pytest.mark.parametrize("padding", [0, 32])
 def test_other_formats_are_decoded(name: str, padding: int) -> None:
-    def encoded(image: Image) -> Image:
+    flat = picture()
+
+    def encoded() -> Image:
         if name in ("BGR3", "RGB3"):
-            return image if name == "BGR3" else image[..., ::-1]
+            return flat if name == "BGR3" else flat[..., ::-1]
         if name == "GREY":
-            return image[..., 0]
-        planar = np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2YUV_I420))
-        luma, chroma = planar[:48], planar[48:].reshape(2, 24, 32)
-        if name == "YU12":
-            return planar
+            return flat[..., 0]
         if name == "NV12":
-            return np.vstack([luma, chroma.transpose(1, 2, 0).reshape(24, 64)])
+            return planes_of(name)[0]
+        if name == "YU12":
+            return np.asarray(cv2.cvtColor(flat, cv2.COLOR_BGR2YUV_I420))
+        luma, pairs = planes_of("NM12")
         packed = np.empty((48, 64, 2), np.uint8)
         at = 0 if name == "YUYV" else 1
         packed[..., at] = luma
-        packed[..., 1 - at] = chroma.transpose(1, 2, 0).reshape(24, 64).repeat(2, axis=0)
+        packed[..., 1 - at] = pairs.repeat(2, axis=0)
         return packed
 
-    flat = np.full((48, 64, 3), (200, 120, 40), np.uint8)  # survives any subsampling
-    flat[:, :32] = (40, 200, 90)
-    rows = encoded(flat).reshape(-1, encoded(flat)[0].size)
+    rows = encoded().reshape(-1, encoded()[0].size)
     data = np.pad(rows, ((0, 0), (0, padding)), constant_values=99).tobytes()
     device = FakeDevice(Frame(data), Frame(data[:-40]), Frame(data + bytes(100)))
     device.formats = {name: [(64, 48)]}
@@ -82,11 +82,11 @@ def test_other_formats_are_decoded(name: str, padding: int) -> None:
     pictures = [e.picture for e in events if isinstance(e, Shot)]
     expected = flat if name != "GREY" else np.repeat(flat[..., :1], 3, axis=2)
     assert isinstance(pictures[1], Missing)
-    for picture in (pictures[0], pictures[2]):
-        assert isinstance(picture, np.ndarray)
-        assert (picture.dtype, picture.shape) == (np.dtype(np.uint8), (48, 64, 3))
-        assert np.abs(picture.astype(int) - expected).max() <= 4
-        assert picture.flags.owndata or picture.base is not None
+    for shown in (pictures[0], pictures[2]):
+        assert isinstance(shown, np.ndarray)
+        assert (shown.dtype, shown.shape) == (np.dtype(np.uint8), (48, 64, 3))
+        assert np.abs(shown.astype(int) - expected).max() <= 4
+        assert shown.flags.owndata or shown.base is not None
     assert not np.shares_memory(pictures[0], pictures[2])
 
 

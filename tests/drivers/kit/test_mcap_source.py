@@ -159,7 +159,7 @@ def test_every_compression_is_read(tmp_path: Path, compression: CompressionType)
 def test_a_source_opens_again_from_its_beginning(path: Path) -> None:
     with streaming(open_(CameraDriver, path, "/rear/image")) as (driver, first):
         driver.read()
-        assert driver.open() == first
+        assert list(driver.open()) == [first]
         item = driver.read()
         assert isinstance(item, Sample) and item.data["video.avi"] == [jpeg(50)]
 

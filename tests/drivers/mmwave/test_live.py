@@ -318,16 +318,6 @@ def test_without_a_card() -> None:
         refused(rig, DeviceError, message)
 
 
-def test_without_the_network_interface() -> None:
-    rig = Rig("sim", changes={("capture", "sys_ip"): "192.0.2.1"})
-    refused(rig, DeviceError, r"UDP 192\.0\.2\.1:.* needs the address sys_ip, 192\.0\.2\.1")
-
-
-def test_without_a_radar(tmp_path: Path) -> None:
-    rig = Rig("sim", changes={("radar", "port"): str(tmp_path / "ttyACM9")})
-    refused(rig, DeviceError, r"radar: dca1000://.*ttyACM9.*No such file")
-
-
 def test_what_talks_without_end_is_no_radar() -> None:
     class Talker:
         port, timeout, in_waiting = "/dev/ttyACM0", 0.0, 1024
@@ -345,14 +335,26 @@ def test_what_talks_without_end_is_no_radar() -> None:
     assert talker.said <= 65_536 + 1024
 
 
-def test_a_radar_of_another_kind_refuses() -> None:
-    rig = Rig("sim", changes={("radar", "device"): "AWR1843"})
-    refused(rig, DeviceError, r"the radar rejects 'channelCfg 15 7 0': Error: No such transmitters")
+@pytest.mark.parametrize(
+    ("group", "key", "value", "error", "text"),
+    [
+        ("capture", "sys_ip", "192.0.2.1", DeviceError,
+         r"UDP 192\.0\.2\.1:.* needs the address sys_ip, 192\.0\.2\.1"),
+        ("radar", "port", "/gone/ttyACM9", DeviceError,
+         r"radar: dca1000://.*ttyACM9.*No such file"),
+        ("radar", "device", "AWR1843", DeviceError,
+         "the radar rejects 'channelCfg 15 7 0': Error: No such transmitters"),
+        ("radar", "frequency", 76.5, ConfigError,
+         r"radar\.radar: xwr cannot set a AWR1642 to 76.5 GHz"),
+    ],
+)  # fmt: skip
+def test_devices_that_are_not_there_or_not_what_they_should_be(
+    group: str, key: str, value: Any, error: type[Exception], text: str
+) -> None:
+    refused(Rig("sim", changes={(group, key): value}), error, text)
 
 
-def test_settings_that_xwr_does_not_make() -> None:
-    rig = Rig("sim", changes={("radar", "frequency"): 76.5})
-    refused(rig, ConfigError, r"radar\.radar: xwr cannot set a AWR1642 to 76.5 GHz")
+def test_an_order_of_i_and_q_that_xwr_does_not_make() -> None:
     with pytest.raises(ConfigError, match=r"radar\.iq_order: 'iiqq'; xwr sets a radar to qqii"):
         make_driver(MmwaveDriver, "radar", "dca1000", radar=QUICK, iq_order="iiqq").open()
 
