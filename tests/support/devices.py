@@ -124,11 +124,11 @@ def opened(source: S) -> Iterator[S]:
 
 
 @contextlib.contextmanager
-def streaming(driver: D) -> Iterator[tuple[D, *tuple[StreamSpec, ...]]]:
-    """The same of a driver, with the streams that it declares."""
-    specs = driver.open()
+def streaming(driver: D) -> Iterator[tuple[D, StreamSpec]]:
+    """The same of a driver, with the one stream that it declares."""
+    (spec,) = driver.open()
     try:
-        yield driver, *specs
+        yield driver, spec
     finally:
         driver.close()
 

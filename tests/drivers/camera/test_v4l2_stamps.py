@@ -232,6 +232,6 @@ def test_latency_moves_stamps_of_arrival(
 
 
 def test_the_simulated_cameras_times_are_settings() -> None:
-    options = {"width": 64, "height": 48, "exposure_ms": 4.0, "readout_ms": 10.0}
+    options: dict[str, Any] = {"width": 64, "height": 48, "exposure_ms": 4.0, "readout_ms": 10.0}
     with streaming(driver("", "sim", **options)) as (_, spec):
         assert (spec.settings["exposure_ms"], spec.settings["readout_ms"]) == (4.0, 10.0)

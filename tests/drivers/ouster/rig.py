@@ -92,7 +92,7 @@ def sdk_frames(pcap: Path, metadata: Path) -> list[Any]:
     return [frame for frames in source for frame in frames if frame is not None]
 
 
-def assert_same_items(got: list[Item], expected: list[Item]) -> None:
+def assert_same_items(got: Sequence[Item], expected: Sequence[Item]) -> None:
     assert len(got) == len(expected)
     for a, b in zip(got, expected, strict=True):
         if not isinstance(a, Sample) or not isinstance(b, Sample):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,7 +19,7 @@ from recorder.common.errors import ConfigError
 from recorder.config.options import check_options
 from recorder.perception.earth import earth_points, local_to_earth
 from tests.drivers.xsens.xsens_played import check_sample, driver_of
-from tests.support.devices import column, device_times, opened, streaming, times
+from tests.support.devices import column, device_times, opened, times
 
 
 def first_items(driver: XsensDriver, count: int) -> Iterator[Sample]:
@@ -66,11 +67,9 @@ def test_a_batch_is_of_no_less_than_nothing_and_of_a_second_at_most(batch_ms: fl
 @pytest.mark.parametrize("model", ["MTi-G-710", "MTi-7", "MTi-680G"])
 def test_a_simulated_receiver_has_the_true_position(model: str) -> None:
     """The rig's true position, moved to the device's place, on Earth."""
-    with streaming(driver_of(None, model=model, mount={"translation_m": [1.0, 2.0, 3.0]})) as (
-        driver,
-        imu,
-        gnss,
-    ):
+    driver = driver_of(None, model=model, mount={"translation_m": [1.0, 2.0, 3.0]})
+    with closing(driver):
+        imu, gnss = driver.open()
         assert (imu.name, gnss.name, gnss.rate_hz) == ("imu", "imu_gnss", 10)
         items: list[Sample] = []
         while len([item for item in items if item.stream == "imu_gnss"]) < 60:
