@@ -204,6 +204,20 @@ def play(driver: Driver) -> tuple[StreamSpec, list[Item]]:
     return spec, items
 
 
+def check_sample(spec: StreamSpec, item: Sample) -> None:
+    """A sample of a device with a clock is as its stream declares."""
+    assert list(item.data) == [channel.name for channel in spec.channels]
+    for channel in spec.channels:
+        values = item.data[channel.name]
+        assert isinstance(values, np.ndarray) and values.flags.c_contiguous
+        assert values.dtype == channel.np_dtype
+        assert values.shape == (item.count, *channel.shape), channel.name
+    assert item.t_dev_ns is not None
+    assert item.t_ns.dtype == item.t_dev_ns.dtype == np.int64
+    assert item.t_ns.shape == item.t_dev_ns.shape
+    assert (np.diff(item.t_ns) > 0).all() and (item.t_dev_ns >= 0).all()
+
+
 def samples(items: Iterable[Item | None], stream: str | None = None) -> list[Sample]:
     return [i for i in items if isinstance(i, Sample) and stream in (None, i.stream)]
 

@@ -18,8 +18,8 @@ from drivers.xsens.model import ORIGIN
 from recorder.common.errors import ConfigError
 from recorder.config.options import check_options
 from recorder.perception.earth import earth_points, local_to_earth
-from tests.drivers.xsens.xsens_played import check_sample, driver_of
-from tests.support.devices import column, device_times, opened, times
+from tests.drivers.xsens.xsens_played import driver_of
+from tests.support.devices import check_sample, column, device_times, opened, times
 
 
 def first_items(driver: XsensDriver, count: int) -> Iterator[Sample]:
