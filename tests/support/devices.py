@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from drivers.kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig, State
 from recorder.codecs.streams import StreamSpec
-from recorder.common.errors import DeviceError, SourceError
+from recorder.common.errors import DeviceError, RecorderError
 from recorder.config.options import check_options
 from recorder.config.settings import SensorEntry
 from tests.support.waiting import wait_until
@@ -175,8 +175,8 @@ def read_all(driver: Driver) -> list[Item]:
     return items
 
 
-def play_out(driver: Driver) -> tuple[list[Item], SourceError | None]:
-    """All items of a played source, and the error that it ends with instead of its end."""
+def play_out(driver: Driver) -> tuple[list[Item], RecorderError | None]:
+    """All items of a source, and the error that it ends with instead of its end."""
     items: list[Item] = []
     try:
         driver.open()
@@ -185,7 +185,7 @@ def play_out(driver: Driver) -> tuple[list[Item], SourceError | None]:
                 items.append(item)
     except EndOfSource:
         return items, None
-    except SourceError as error:
+    except RecorderError as error:
         return items, error
     finally:
         driver.close()

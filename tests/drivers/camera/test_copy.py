@@ -50,7 +50,7 @@ from tests.drivers.camera.v4l2_kernel import FakeDevice, Frame, camera
 from tests.drivers.camera.v4l2_kernel import record as record_device
 from tests.drivers.camera.v4l2_kernel import watch as watch_device
 from tests.h264 import GROUP, SIZE, demuxed, encode, number_of, write_file
-from tests.support.devices import opened, play_out, streaming
+from tests.support.devices import device_times, opened, play_out
 
 
 def units_of(items: list[Item]) -> list[bytes]:
@@ -262,13 +262,9 @@ class TestRtsp:
         front = driver("//cam/live", "rtsp", codec="copy")
         script = Script(*sent)
         front._camera.make = lambda: script.camera(copying=True)  # type: ignore[attr-defined]
-        items: list[Sample] = []
-        with streaming(front) as (_, spec), pytest.raises(DeviceError):
-            assert spec.device_clock
-            while True:
-                if isinstance(item := front.read(), Sample):
-                    items.append(item)
-        device = [int(item.t_dev_ns[0]) for item in items if item.t_dev_ns is not None]
+        items, end = play_out(front)
+        assert isinstance(end, DeviceError)
+        device = device_times(items).tolist()
         assert device[:10] == [0] * 10
         # The report is of the moment 0.5 s after the first picture: 20 pictures a second.
         assert device[10:] == [1_700_000_000_500_000_000 + 50_000_000 * (k - 10) for k in

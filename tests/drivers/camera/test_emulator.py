@@ -56,6 +56,7 @@ def sim_jpegs(count: int, **options: Any) -> list[bytes]:
 
 def test_the_jpegs_are_those_of_sim_byte_for_byte(benches: Benches) -> None:
     bench = benches(**SMALL, seed=0)  # draws its own
+    assert bench.source.options == {"fps": 20, "quality": 80}
     camera = bench.camera()
     camera.open()
     events = bench.watch(camera, 1.0)

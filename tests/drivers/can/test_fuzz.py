@@ -9,6 +9,7 @@ import pytest
 
 from drivers.can.simulated import DATABASE
 from drivers.kit.driver import Lost, Sample, State
+from recorder.common.errors import SourceError
 from tests.drivers.can.rig import WRITERS, driver_for, frames, write_log
 from tests.drivers.can.test_logs import drive
 from tests.drivers.fuzzing import COUNT, GROWTH, mutated, resident
@@ -28,6 +29,7 @@ def check(path: Path, data: bytes, decoded: bool) -> int:
     path.write_bytes(data)
     options = {"dbc": str(DATABASE), "signals": ["*"]} if decoded else {}
     items, error = play_out(driver_for("file", str(path), "max", **options))
+    assert error is None or isinstance(error, SourceError)
     assert error is None or str(error).startswith(f"bus: file:{path}: ")
     for item in items:
         assert isinstance(item, (Sample, State, Lost))

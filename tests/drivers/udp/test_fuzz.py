@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from drivers.kit.driver import Lost, State
-from recorder.common.errors import FormatError
+from recorder.common.errors import FormatError, SourceError
 from recorder.formats.pcap.datagrams import Datagram, read_datagrams
 from tests.drivers.fuzzing import COUNT, GROWTH, mutated, resident
 from tests.drivers.udp.rig import driver_for, payloads
@@ -47,6 +47,7 @@ def check(path: Path, data: bytes, port: int | None) -> int:
     if refused is None:
         assert not fault
     else:
+        assert isinstance(refused, SourceError)
         assert str(refused).startswith(f"lidar: file:{path}: ")
         assert fault or not items
     for item in items:

@@ -15,7 +15,7 @@ import pytest
 
 from drivers.kit.emulator_faults import Fault
 from drivers.world import World
-from drivers.world.imu import TICK_NS, SimulatedImu
+from drivers.world.imu import BOOT_NS, TICK_NS, SimulatedImu
 from drivers.xsens.commands import (
     WAKE_UP_NS,
     Mid,
@@ -349,6 +349,20 @@ def test_messages_leave_when_a_line_would_have_carried_them() -> None:
         # The first whose time has come is 62 bytes later on its way out, at 115200 baud.
         due_ns = host.emulator.step(host.now_ns)
         assert (due_ns - 5_000_000_000) % (10 * MS) in (0, round(62 * 1e10 / 115_200))
+
+
+def test_a_restart_counts_anew_as_it_was_configured() -> None:
+    with hosted(Fault("reboot", at_s=0.2, duration_s=0.3)) as host:
+        outputs = make_outputs(100, [])
+        host.configure(outputs)
+        host.run(240)
+        came = host.run(1000)
+        assert came[0].mid == Mid.WAKE_UP and counters(came)[:3] == [0, 1, 2]
+        first = decode_mtdata2(came[1].data)
+        assert first.data_ids == tuple(o.data_id for o in outputs)
+        assert (first.sample_time_fine or 0) * TICK_NS < BOOT_NS
+        # 0.3 s of absence, 0.1 s of starting, 0.5 s of waiting for WakeUpAck
+        assert 85 <= host.emulator.injected["reboot"] <= 95
 
 
 def test_a_log_with_real_messages(shared_data: Path) -> None:
