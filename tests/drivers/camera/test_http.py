@@ -253,18 +253,13 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Script], None]:
     """Lets the driver's next cameras talk to a script."""
 
     def use(script: Script) -> None:
-        _redirect(script, monkeypatch)
+        def made(name: str, scheme: str, address: str, **more: Any) -> HttpCamera:
+            clocked: dict[str, Any] = {"connecting": script.connect, "clock": lambda: script.now_ns}
+            return HttpCamera(name, scheme, address, **clocked, **more)
+
+        monkeypatch.setattr("drivers.camera.http.camera.HttpCamera", made)
 
     return use
-
-
-def _redirect(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
-    def made(name: str, scheme: str, address: str, **more: Any) -> HttpCamera:
-        return HttpCamera(
-            name, scheme, address, connecting=script.connect, clock=lambda: script.now_ns, **more
-        )
-
-    monkeypatch.setattr("drivers.camera.http.camera.HttpCamera", made)
 
 
 @pytest.mark.parametrize("first", [True, False])
