@@ -17,12 +17,22 @@ import numpy.typing as npt
 
 from drivers.kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig, State
 from recorder.codecs.streams import StreamSpec
-from recorder.common.errors import DeviceError
+from recorder.common.errors import DeviceError, RecorderError
 from recorder.config.options import check_options
 from recorder.config.settings import SensorEntry
 from tests.support.waiting import wait_until
 
+
+class Source(Protocol):
+    """What is opened, read and closed."""
+
+    def open(self) -> object: ...
+
+    def close(self) -> None: ...
+
+
 D = TypeVar("D", bound=Driver)
+S = TypeVar("S", bound=Source)
 
 
 class Emulator(Protocol):
@@ -104,10 +114,21 @@ def free_port(kind: socket.SocketKind = socket.SOCK_DGRAM) -> int:
 
 
 @contextlib.contextmanager
-def opened(driver: D) -> Iterator[D]:
-    driver.open()
+def opened(source: S) -> Iterator[S]:
+    """A driver, or a camera of one, from its opening until it is closed."""
+    source.open()
     try:
-        yield driver
+        yield source
+    finally:
+        source.close()
+
+
+@contextlib.contextmanager
+def streaming(driver: D) -> Iterator[tuple[D, StreamSpec]]:
+    """The same of a driver, with the one stream that it declares."""
+    (spec,) = driver.open()
+    try:
+        yield driver, spec
     finally:
         driver.close()
 
@@ -154,6 +175,22 @@ def read_all(driver: Driver) -> list[Item]:
     return items
 
 
+def play_out(driver: Driver) -> tuple[list[Item], RecorderError | None]:
+    """All items of a source, and the error that it ends with instead of its end."""
+    items: list[Item] = []
+    try:
+        driver.open()
+        while True:
+            if (item := driver.read()) is not None:
+                items.append(item)
+    except EndOfSource:
+        return items, None
+    except RecorderError as error:
+        return items, error
+    finally:
+        driver.close()
+
+
 def read_waiting(driver: Driver) -> list[Item]:
     """Items of an open driver until it has none."""
     return list(iter(driver.read, None))
@@ -165,6 +202,20 @@ def play(driver: Driver) -> tuple[StreamSpec, list[Item]]:
     items = read_all(driver)
     driver.close()
     return spec, items
+
+
+def check_sample(spec: StreamSpec, item: Sample) -> None:
+    """A sample of a device with a clock is as its stream declares."""
+    assert list(item.data) == [channel.name for channel in spec.channels]
+    for channel in spec.channels:
+        values = item.data[channel.name]
+        assert isinstance(values, np.ndarray) and values.flags.c_contiguous
+        assert values.dtype == channel.np_dtype
+        assert values.shape == (item.count, *channel.shape), channel.name
+    assert item.t_dev_ns is not None
+    assert item.t_ns.dtype == item.t_dev_ns.dtype == np.int64
+    assert item.t_ns.shape == item.t_dev_ns.shape
+    assert (np.diff(item.t_ns) > 0).all() and (item.t_dev_ns >= 0).all()
 
 
 def samples(items: Iterable[Item | None], stream: str | None = None) -> list[Sample]:

@@ -19,7 +19,7 @@ from drivers.kit.emulator_faults import Fault
 from recorder.common.errors import DeviceError
 from recorder.config.options import check_options
 from recorder.config.settings import SensorEntry
-from tests.support.devices import make_entry
+from tests.support.devices import make_entry, opened
 
 SMALL: dict[str, Any] = {"width": 160, "height": 120, "fps": 20, "quality": 80}
 
@@ -98,20 +98,16 @@ class Bench:
 
     def record(self, seconds: float, **more: Any) -> list[Shot | Note]:
         """What a camera gives from its opening on, which is closed then."""
-        camera = self.camera(**more)
-        camera.open()
-        events = self.watch(camera, seconds)
-        camera.close()
-        return events
+        with opened(self.camera(**more)) as camera:
+            return self.watch(camera, seconds)
 
     def record_all(self) -> list[Shot | Note]:
         """The same until the camera ends the stream."""
-        camera, events = self.camera(), list[Shot | Note]()
-        camera.open()
-        with pytest.raises(DeviceError, match="ended the stream"):
+        events: list[Shot | Note] = []
+        ended = pytest.raises(DeviceError, match="ended the stream")
+        with opened(self.camera()) as camera, ended:
             while True:
                 events += camera.read(0.05)
-        camera.close()
         return events
 
     def watch(self, camera: HttpCamera, seconds: float) -> list[Shot | Note]:

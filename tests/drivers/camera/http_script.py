@@ -8,6 +8,7 @@ from typing import Any
 from drivers.camera.http.camera import HttpCamera, Url
 from drivers.camera.pictures import Note, Shot
 from tests.drivers.camera.rig import jpeg
+from tests.support.devices import opened
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: multipart/x-mixed-replace; boundary=b\r\n"
 JPEGS = [jpeg(k, (64, 48)) for k in range(8)]
@@ -73,15 +74,11 @@ class Script:
 
 def watch(script: Script, **more: Any) -> list[Shot | Note]:
     """All that comes before the silence."""
-    camera = script.camera(**more)
-    camera.open()
     events: list[Shot | Note] = []
-    try:
+    with opened(script.camera(**more)) as camera:
         while came := camera.read(0.2):
             events += came
-    finally:
-        camera.close()
-        assert script.open == 0
+    assert script.open == 0
     return events
 
 

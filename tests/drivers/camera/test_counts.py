@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from drivers.camera.files.video_index import VideoIndex, read_video_index
-from drivers.kit.driver import Item, Lost, Sample
-from recorder.common.errors import SourceError
-from tests.drivers.camera.rig import driver, play, stamps, take
+from drivers.kit.driver import Lost, Sample
+from tests.drivers.camera.rig import driver, play, stamps
+from tests.support.devices import play_out
 
 COUNT, RATE = 30, 25
 FRAGMENTED = {"movflags": "frag_keyframe+empty_moov"}
@@ -74,19 +74,9 @@ def index_of(data: bytes) -> VideoIndex:
 
 def played(path: Path, **options: Any) -> tuple[int, str]:
     """How many pictures a file gives, and how it ends."""
-    camera = driver(path, **options)
-    camera.open()
-    items: list[Item] = []
-    try:
-        while True:
-            items.append(take(camera))
-    except SourceError as error:
-        end = str(error)
-    except Exception as error:  # noqa: BLE001  EndOfSource
-        end = type(error).__name__
-    camera.close()
+    items, error = play_out(driver(path, **options))
     assert not [item for item in items if isinstance(item, Lost)]
-    return len(items), end
+    return len(items), str(error or "EndOfSource")
 
 
 WHOLE = [

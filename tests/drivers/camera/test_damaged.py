@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from drivers.kit.driver import Item, Lost, Sample
+from drivers.kit.driver import Lost, Sample
 from recorder.common.errors import SourceError
 from tests.drivers.camera.model_numbers import read_frame_number
 from tests.drivers.camera.rig import driver, frame, jpeg, play, stamps, take, write_avi, write_video
+from tests.support.devices import opened, play_out
 
 # Files that are not
 
@@ -51,16 +52,10 @@ def test_a_cut_file_ends_with_its_last_frame_and_an_error(
     path = write_video(tmp_path / file, codec, count=50)
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
-    camera = driver(path, name="rear")
-    camera.open()
-    items: list[Item] = []
-    with pytest.raises(SourceError) as caught:
-        while True:
-            items.append(take(camera))
-    camera.close()
+    items, end = play_out(driver(path, name="rear"))
     number = " of 50" if file == "v.avi" else ""  # Matroska declares no number
     for word in ("rear", str(path), f"after {len(items)}{number} frames; the file is truncated"):
-        assert word in str(caught.value)
+        assert word in str(end)
     pictures = [item for item in items if isinstance(item, Sample)]
     assert 10 < len(pictures) < 45
     assert len(items) - len(pictures) <= 1  # the one that the cut went through
@@ -72,13 +67,11 @@ def test_a_cut_file_ends_with_its_last_frame_and_an_error(
 def test_a_cut_at_every_frame_is_noticed(tmp_path: Path) -> None:
     frames = [jpeg(k) for k in range(6)]
     for kept in range(1, 6):
-        camera = driver(write_avi(tmp_path / "v.avi", frames[:kept], declared=6))
-        camera.open()
-        for index in range(kept):
-            assert read_frame_number(frame(take(camera))) == index
-        with pytest.raises(SourceError, match=f"after {kept} of 6 frames"):
-            take(camera)
-        camera.close()
+        with opened(driver(write_avi(tmp_path / "v.avi", frames[:kept], declared=6))) as camera:
+            for index in range(kept):
+                assert read_frame_number(frame(take(camera))) == index
+            with pytest.raises(SourceError, match=f"after {kept} of 6 frames"):
+                take(camera)
 
 
 def test_an_unfinished_avi_ends_where_it_ends(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from recorder.common.errors import DeviceError, SourceError, StreamChangedError
 from tests.drivers.camera.http_rig import jpegs, lost, notes
 from tests.drivers.camera.http_script import JPEGS, OK, Script, numbered, part, stream, watch
 from tests.drivers.camera.rig import driver, jpeg
+from tests.support.devices import opened, streaming
 
 # What comes
 
@@ -119,13 +120,11 @@ def test_damaged_pictures_before_the_first_whole_one_are_no_loss() -> None:
 def test_a_size_that_changes_ends_the_stream() -> None:
     other = jpeg(3, (80, 48))
     script = Script(stream(numbered(0), numbered(1) + part(other) + numbered(3)))
-    camera = script.camera()
-    camera.open()
-    events = camera.read(0.2) + camera.read(0.2)
-    assert jpegs(events) == JPEGS[:2]  # what came before it is not lost
-    with pytest.raises(StreamChangedError, match=r"front: http://cam/.* 80 x 48 .* 64 x 48"):
-        camera.read(0.2)
-    camera.close()
+    with opened(script.camera()) as camera:
+        events = camera.read(0.2) + camera.read(0.2)
+        assert jpegs(events) == JPEGS[:2]  # what came before it is not lost
+        with pytest.raises(StreamChangedError, match=r"front: http://cam/.* 80 x 48 .* 64 x 48"):
+            camera.read(0.2)
 
 
 def test_parts_that_are_no_pictures_are_no_loss() -> None:
@@ -148,10 +147,9 @@ def test_the_cameras_own_time() -> None:
         12_500_000_000, 12_750_000_000, 1_732_000_000_123_456_789, 0, 0,
     ]  # fmt: skip
     camera.close()
-    plain = Script(stream(part(JPEGS[0]))).camera()
-    plain.open()
-    assert not plain.device_clock
-    assert plain.read(0.2)[0].t_device_ns is None  # type: ignore[union-attr]
+    with opened(Script(stream(part(JPEGS[0]))).camera()) as plain:
+        assert not plain.device_clock
+        assert plain.read(0.2)[0].t_device_ns is None  # type: ignore[union-attr]
 
 
 # What ends
@@ -181,16 +179,15 @@ def test_the_end_of_a_connection_comes_after_all_pictures(
 
 def test_silence_is_waited_for_in_short_turns_and_then_is_an_end() -> None:
     script = Script(stream(numbered(0)))
-    camera = script.camera(timeout_s=1.0)
-    camera.open()
-    camera.read(0.2)
-    start_ns, turns = script.now_ns, 0
-    with pytest.raises(DeviceError, match="no picture for 1 s"):
-        while True:
-            before_ns = script.now_ns
-            assert camera.read(0.2) == []
-            assert script.now_ns - before_ns <= 200_000_000
-            turns += 1
+    with opened(script.camera(timeout_s=1.0)) as camera:
+        camera.read(0.2)
+        start_ns, turns = script.now_ns, 0
+        with pytest.raises(DeviceError, match="no picture for 1 s"):
+            while True:
+                before_ns = script.now_ns
+                assert camera.read(0.2) == []
+                assert script.now_ns - before_ns <= 200_000_000
+                turns += 1
     assert turns >= 4
     assert script.now_ns - start_ns < 1_500_000_000
 
@@ -198,12 +195,11 @@ def test_silence_is_waited_for_in_short_turns_and_then_is_an_end() -> None:
 def test_a_trickle_is_no_life() -> None:
     drops: list[bytes | Exception] = [b"x"] * 10_000
     script = Script(stream(numbered(0), *drops))
-    camera = script.camera(timeout_s=2.0)
-    camera.open()
-    camera.read(0.2)
-    with pytest.raises(DeviceError, match="no picture for 2 s"):
-        while True:
-            camera.read(0.2)
+    with opened(script.camera(timeout_s=2.0)) as camera:
+        camera.read(0.2)
+        with pytest.raises(DeviceError, match="no picture for 2 s"):
+            while True:
+                camera.read(0.2)
 
 
 @pytest.mark.parametrize(
@@ -257,18 +253,13 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Script], None]:
     """Lets the driver's next cameras talk to a script."""
 
     def use(script: Script) -> None:
-        _redirect(script, monkeypatch)
+        def made(name: str, scheme: str, address: str, **more: Any) -> HttpCamera:
+            clocked: dict[str, Any] = {"connecting": script.connect, "clock": lambda: script.now_ns}
+            return HttpCamera(name, scheme, address, **clocked, **more)
+
+        monkeypatch.setattr("drivers.camera.http.camera.HttpCamera", made)
 
     return use
-
-
-def _redirect(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
-    def made(name: str, scheme: str, address: str, **more: Any) -> HttpCamera:
-        return HttpCamera(
-            name, scheme, address, connecting=script.connect, clock=lambda: script.now_ns, **more
-        )
-
-    monkeypatch.setattr("drivers.camera.http.camera.HttpCamera", made)
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -293,18 +284,16 @@ def test_the_channels_stay_when_a_camera_comes_back_otherwise(
 
 def test_resizing_a_live_stream(scripted: Callable[[Script], None]) -> None:
     scripted(Script(stream(numbered(0), numbered(1), numbered(3))))
-    camera = driver("//cam/x", "http", width=32)
-    (spec,) = camera.open()
-    assert spec.channel("video.avi").shape == (24, 32, 3)
-    assert spec.settings["passed_through"] is False
-    assert spec.rate_hz is None
-    items = [camera.read() for _ in range(5)]
-    shapes = [getattr(item, "data", {}).get("video.avi") for item in items]
-    assert [getattr(values, "shape", None) for values in shapes] == [
-        (1, 24, 32, 3), (1, 24, 32, 3), None, (1, 24, 32, 3), None,
-    ]  # fmt: skip
-    assert items[4] is None
-    camera.close()
+    with streaming(driver("//cam/x", "http", width=32)) as (camera, spec):
+        assert spec.channel("video.avi").shape == (24, 32, 3)
+        assert spec.settings["passed_through"] is False
+        assert spec.rate_hz is None
+        items = [camera.read() for _ in range(5)]
+        shapes = [getattr(item, "data", {}).get("video.avi") for item in items]
+        assert [getattr(values, "shape", None) for values in shapes] == [
+            (1, 24, 32, 3), (1, 24, 32, 3), None, (1, 24, 32, 3), None,
+        ]  # fmt: skip
+        assert items[4] is None
 
 
 def test_pictures_that_wait_at_the_close_do_not_come_after_the_next_opening(

@@ -17,7 +17,7 @@ from drivers.camera.http.camera import HttpCamera, Url, connect, parse_url
 from recorder.common.errors import DeviceError, SourceError
 from tests.drivers.camera.http_script import Script, numbered, stream
 from tests.drivers.camera.rig import driver
-from tests.support.devices import free_port
+from tests.support.devices import free_port, opened
 
 
 def login(challenge: str) -> Script:
@@ -27,26 +27,22 @@ def login(challenge: str) -> Script:
 
 def test_the_password_is_sent_only_when_asked_for_and_never_shown() -> None:
     script = login('Basic realm="cam"')
-    camera = script.camera("//user:s%40cret@cam:8080/video?x=1")
-    camera.open()
-    first, second = script.requests
-    assert first.startswith(b"GET /video?x=1 HTTP/1.1\r\nHost: cam:8080\r\n")
-    assert b"Authorization" not in first
-    assert b"Authorization: Basic dXNlcjpzQGNyZXQ=\r\n" in second  # user:s@cret
-    assert "cret" not in camera.where
-    assert "user:***@cam:8080" in camera.where
-    camera.close()
+    with opened(script.camera("//user:s%40cret@cam:8080/video?x=1")) as camera:
+        first, second = script.requests
+        assert first.startswith(b"GET /video?x=1 HTTP/1.1\r\nHost: cam:8080\r\n")
+        assert b"Authorization" not in first
+        assert b"Authorization: Basic dXNlcjpzQGNyZXQ=\r\n" in second  # user:s@cret
+        assert "cret" not in camera.where
+        assert "user:***@cam:8080" in camera.where
 
 
 def test_digest() -> None:
     script = login('Digest realm="cam", nonce="abc", qop="auth"')
-    camera = script.camera("//user:secret@cam/video")
-    camera.open()
-    answer = script.requests[1]
-    for text in (b'Authorization: Digest username="user"', b'uri="/video"', b"qop=auth"):
-        assert text in answer
-    assert b"secret" not in answer
-    camera.close()
+    with opened(script.camera("//user:secret@cam/video")):
+        answer = script.requests[1]
+        for text in (b'Authorization: Digest username="user"', b'uri="/video"', b"qop=auth"):
+            assert text in answer
+        assert b"secret" not in answer
 
 
 def test_a_password_that_is_refused() -> None:

@@ -22,6 +22,7 @@ from tests.drivers.camera.http_rig import entry
 from tests.drivers.camera.model_numbers import read_frame_number
 from tests.drivers.camera.rig import driver, take
 from tests.drivers.camera.v4l2_kernel import DEVICE, FakeDevice, Frame, camera, record
+from tests.support.devices import opened, streaming
 
 WIDTH, HEIGHT = 64, 48
 NAMES = ["SRGGB8", "Y10", "SGRBG10P", "SBGGR12", "Y12P", "SGBRG14P", "Y16", "SRGGB16"]
@@ -79,42 +80,38 @@ def test_the_declaration_names_what_the_values_are(monkeypatch: pytest.MonkeyPat
     name = "SRGGB10P"
     made = device(name, *(Frame(data_of(name)) for _ in range(3)))
     monkeypatch.setattr(abi, "LinuxKernel", lambda: made)
-    opened = driver(DEVICE, "v4l2", pixel_format=name, black_level=64, white_balance=[1.9, 1.5])
-    (spec,) = opened.open()
-    (channel,) = spec.channels
-    assert (channel.name, channel.format, channel.dtype) == ("image.srggb10", "raw", "u2")
-    assert channel.shape == (HEIGHT, WIDTH)
-    assert channel.description == "camera image, the sensor's values (SRGGB10)"
-    assert spec.bytes_per_sample == HEIGHT * WIDTH * 2
-    expected = {
-        "pixel_format": name,
-        "bits_per_pixel": 10,
-        "bayer_pattern": "RGGB",
-        "black_level": 64,
-        "white_balance": [1.9, 1.5],
-    }
-    assert expected.items() <= spec.settings.items()
-    assert "white_level" not in spec.settings
-    assert isinstance(take(opened), State)
-    sample = take(opened)
-    assert isinstance(sample, Sample)
-    np.testing.assert_array_equal(np.asarray(sample.data["image.srggb10"])[0], values_of(name))
-    opened.close()
+    with streaming(
+        driver(DEVICE, "v4l2", pixel_format=name, black_level=64, white_balance=[1.9, 1.5])
+    ) as (front, spec):
+        (channel,) = spec.channels
+        assert (channel.name, channel.format, channel.dtype) == ("image.srggb10", "raw", "u2")
+        assert channel.shape == (HEIGHT, WIDTH)
+        assert channel.description == "camera image, the sensor's values (SRGGB10)"
+        assert spec.bytes_per_sample == HEIGHT * WIDTH * 2
+        expected = {
+            "pixel_format": name,
+            "bits_per_pixel": 10,
+            "bayer_pattern": "RGGB",
+            "black_level": 64,
+            "white_balance": [1.9, 1.5],
+        }
+        assert expected.items() <= spec.settings.items()
+        assert "white_level" not in spec.settings
+        assert isinstance(take(front), State)
+        sample = take(front)
+        assert isinstance(sample, Sample)
+        np.testing.assert_array_equal(np.asarray(sample.data["image.srggb10"])[0], values_of(name))
 
 
 def test_pictures_of_eight_bits_are_preferred() -> None:
     """A camera of such a device is recorded as before; a raw format is named in the config."""
     made = device("Y16", Frame(bytes(WIDTH * HEIGHT)))
     made.formats = {"Y16": [(WIDTH, HEIGHT)], "GREY": [(WIDTH, HEIGHT)]}
-    opened = camera(made)
-    opened.open()
-    assert (opened.settings["pixel_format"], opened.raw) == ("GREY", None)
-    opened.close()
+    with opened(camera(made)) as front:
+        assert (front.settings["pixel_format"], front.raw) == ("GREY", None)
     made.frames.append(Frame(data_of("Y16")))
-    again = camera(made, pixel_format="Y16")
-    again.open()
-    assert again.raw == RAW_FORMATS["Y16"].pixels
-    again.close()
+    with opened(camera(made, pixel_format="Y16")) as again:
+        assert again.raw == RAW_FORMATS["Y16"].pixels
 
 
 def test_formats_that_are_not_supported(device_: FakeDevice) -> None:
@@ -155,21 +152,19 @@ def test_the_simulated_camera_sees_the_world(name: str) -> None:
     """Shown with 8 bits, the values are the picture that the camera draws as JPEG."""
     options: dict[str, Any] = {"pixel_format": name, "width": 320, "height": 180}
     options |= {"black_level": 16, "white_level": 250, "white_balance": [1.8, 1.4]}
-    opened = driver("", "sim", **options)
-    (spec,) = opened.open()
-    (channel,) = spec.channels
-    assert channel.pixels == RAW_FORMATS[name].pixels
-    assert spec.settings["pixel_format"] == name
-    show = picture_maker(channel.name, channel.meta(), spec.settings)
-    for index in range(2):
-        sample = take(opened)
-        assert isinstance(sample, Sample)
-        values = np.asarray(sample.data[channel.name])
-        assert values.shape == (1, 180, 320)
-        assert values.dtype == channel.np_dtype
-        assert 16 <= values.min() < values.max() <= 250
-        assert read_frame_number(show(values.tobytes())) == index
-    opened.close()
+    with streaming(driver("", "sim", **options)) as (front, spec):
+        (channel,) = spec.channels
+        assert channel.pixels == RAW_FORMATS[name].pixels
+        assert spec.settings["pixel_format"] == name
+        show = picture_maker(channel.name, channel.meta(), spec.settings)
+        for index in range(2):
+            sample = take(front)
+            assert isinstance(sample, Sample)
+            values = np.asarray(sample.data[channel.name])
+            assert values.shape == (1, 180, 320)
+            assert values.dtype == channel.np_dtype
+            assert 16 <= values.min() < values.max() <= 250
+            assert read_frame_number(show(values.tobytes())) == index
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from tests.drivers.camera.rtsp_script import (
     values,
     watch,
 )
-from tests.support.devices import free_port
+from tests.support.devices import free_port, opened, streaming
 from tests.support.waiting import wait_until
 
 FIRST_NS = 5_000_000_000
@@ -47,11 +47,10 @@ def test_every_picture_has_the_arrival_of_its_first_packet(codec: str) -> None:
     encoded = packets(encode(codec, 25))
     sdp = SDP.replace("H264", codec.upper())
     script = Script(*pieces(encoded), says=answers(sdp))
-    camera = script.camera()
-    camera.open()
-    assert (camera.size, camera.fps, camera.jpegs) == ((160, 120), 20.0, False)
-    assert camera.settings == {"codec": codec, "stamps": "arrival of the first packet"}
-    shots, end = watch(camera)
+    with opened(script.camera()) as camera:
+        assert (camera.size, camera.fps, camera.jpegs) == ((160, 120), 20.0, False)
+        assert camera.settings == {"codec": codec, "stamps": "arrival of the first packet"}
+        shots, end = watch(camera)
     assert str(end) == "front: rtsp://cam/live: the camera closed the connection"
     assert [read_frame_number(np.asarray(shot.picture)) for shot in shots] == list(range(25))
     ends = [k for k, data in enumerate(encoded) if data[1] & 0x80]
@@ -80,25 +79,26 @@ def test_a_slow_decoder_drops_counts_and_resumes_at_a_key() -> None:
     flood = stream("p" * 39, "k", "p" * 39, "k", "p" * 19, first=1)
     late = stream("p" * 5, "k", "p" * 4, first=100)
     script = Script(*stream("k"), GATE, *flood, GATE, *late, every_ns=40_000_000)
-    camera = script.camera(decoding=decoder)
-    camera.open()
-    player = camera._player
-    assert player is not None
-    wait_until("the player", lambda: player._backlog._units == 0)  # the first picture is decoded
-    script.gate.release()
-    wait_until(
-        "the player", lambda: script.at_gate == 1
-    )  # 99 pictures arrived, none of them is decoded
-    assert player._backlog._units == rtsp_camera._UNITS == 32
-    assert len(player._backlog._items) == 33
-    decoder.permits.release(1000)
-    shots: list[Shot] = []
-    while len(shots) < 34:
-        shots += [event for event in camera.read(0.2) if isinstance(event, Shot)]
-    assert values(shots) == [*range(33), -67]
-    wait_until("the player", lambda: player._backlog._units == 0)
-    script.gate.release()
-    more, end = watch(camera)
+    with opened(script.camera(decoding=decoder)) as camera:
+        player = camera._player
+        assert player is not None
+        wait_until(
+            "the player", lambda: player._backlog._units == 0
+        )  # the first picture is decoded
+        script.gate.release()
+        wait_until(
+            "the player", lambda: script.at_gate == 1
+        )  # 99 pictures arrived, none of them is decoded
+        assert player._backlog._units == rtsp_camera._UNITS == 32
+        assert len(player._backlog._items) == 33
+        decoder.permits.release(1000)
+        shots: list[Shot] = []
+        while len(shots) < 34:
+            shots += [event for event in camera.read(0.2) if isinstance(event, Shot)]
+        assert values(shots) == [*range(33), -67]
+        wait_until("the player", lambda: player._backlog._units == 0)
+        script.gate.release()
+        more, end = watch(camera)
     assert values(more) == [-5, 105, 106, 107, 108, 109]
     assert "closed the connection" in str(end)
     assert lost(shots + more, "overrun") == 72
@@ -183,10 +183,9 @@ def test_a_damaged_picture_names_its_fault() -> None:
 
 def test_the_stream_begins_with_a_key() -> None:
     script = Script(*stream("pppkp"))
-    camera = script.camera(decoding=Decoder(), fps=10.0)
-    camera.open()
-    assert camera.fps == 10.0
-    shots, _ = watch(camera)
+    with opened(script.camera(decoding=Decoder(), fps=10.0)) as camera:
+        assert camera.fps == 10.0
+        shots, _ = watch(camera)
     assert values(shots) == [3, 4]
 
 
@@ -312,15 +311,15 @@ def test_the_driver_records_a_stream_from_a_socket(monkeypatch: pytest.MonkeyPat
     thread.start()
     monkeypatch.setattr(rtsp_camera, "_OPEN_S", 40.0)
     before_ns = time.monotonic_ns()
-    camera = driver(f"//127.0.0.1:{listener.getsockname()[1]}/live", "rtsp", timeout_s=30.0)
-    (spec,) = camera.open()
-    assert spec.settings["passed_through"] is False
-    assert spec.channel("video.avi").shape == (120, 160, 3)
-    items: list[Any] = []
-    with pytest.raises(DeviceError, match="closed the connection"):
-        while True:
-            items.append(camera.read())
-    camera.close()
+    with streaming(
+        driver(f"//127.0.0.1:{listener.getsockname()[1]}/live", "rtsp", timeout_s=30.0)
+    ) as (camera, spec):
+        assert spec.settings["passed_through"] is False
+        assert spec.channel("video.avi").shape == (120, 160, 3)
+        items: list[Any] = []
+        with pytest.raises(DeviceError, match="closed the connection"):
+            while True:
+                items.append(camera.read())
     thread.join(60)
     listener.close()
     found = [item for item in items if isinstance(item, Sample)]

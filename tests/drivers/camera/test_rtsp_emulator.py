@@ -24,7 +24,7 @@ from recorder.common.errors import DeviceError, SourceError
 from recorder.config.settings import SensorEntry
 from tests.drivers.camera.rig import driver
 from tests.h264 import demuxed, number_of, write_file
-from tests.support.devices import device_times, losses, make_entry, samples
+from tests.support.devices import device_times, losses, make_entry, samples, streaming
 
 COUNT, RATE = 60, 40
 TRANSPORTS = [pytest.param("tcp", marks=pytest.mark.campaign), "udp"]
@@ -149,11 +149,9 @@ def test_the_simulated_camera_sends_what_sim_records() -> None:
     with emulated(entry("sim", **SIM)) as (source, _):
         assert source.options == {"codec": "copy", "fps": 50.0, "transport": "tcp"}
         received = units_of(watch(source, 30))
-    played = driver("", "sim", codec="copy", **SIM)
-    (spec,) = played.open()
-    assert (spec.channels[0].format, spec.channels[0].shape) == ("h264", (64, 96, 3))
-    recorded = units_of([played.read() for _ in range(60)])
-    played.close()
+    with streaming(driver("", "sim", codec="copy", **SIM)) as (played, spec):
+        assert (spec.channels[0].format, spec.channels[0].shape) == ("h264", (64, 96, 3))
+        recorded = units_of([played.read() for _ in range(60)])
     assert read_nal_type(next(nal_units(recorded[0]))) == 7, "a sequence parameter set comes first"
     pictures = decoded(recorded)
     assert len(received) == 30

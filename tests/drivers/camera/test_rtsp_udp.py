@@ -12,17 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drivers.camera.driver import CameraDriver
 from drivers.camera.live import LiveSource
 from drivers.camera.pictures import CodedPicture, Shot
 from drivers.camera.rtsp.camera import RtspCamera
 from drivers.camera.rtsp.rtp import PacketOrder
 from drivers.camera.rtsp.udp_ports import check_transport, find_sender
-from drivers.kit.driver import SensorConfig
 from recorder.codecs.h264 import nal_units
 from recorder.common.errors import DeviceError, ProtocolError
-from recorder.config.options import check_options
 from tests.drivers.camera.http_rig import lost
+from tests.drivers.camera.rig import driver
 from tests.drivers.camera.rtp_packets import encode, packets, rtp
 from tests.drivers.camera.rtsp_script import SDP, Script, answers, reply
 
@@ -129,13 +127,10 @@ def record(
 ) -> tuple[list[Shot], Camera, str]:
     """What the driver's camera gives of the packets, until it hangs up or gave so many shots."""
     camera = Camera(sent, reports)
-    options = check_options(
-        CameraDriver.options, {"codec": codec, "transport": "udp", "timeout_s": 2.0}
-    )
-    address = f"//127.0.0.1:{camera.port}/live"
-    driver = CameraDriver(SensorConfig("front", "rtsp", address, options))
-    assert isinstance(driver._camera, LiveSource)
-    opened = driver._camera.make()
+    options = {"codec": codec, "transport": "udp", "timeout_s": 2.0}
+    made = driver(f"//127.0.0.1:{camera.port}/live", "rtsp", "front", **options)
+    assert isinstance(made._camera, LiveSource)
+    opened = made._camera.make()
     assert isinstance(opened, RtspCamera)
     shots: list[Shot] = []
     end = ""

@@ -22,6 +22,7 @@ from recorder.common.errors import SourceError
 from recorder.config.options import check_options
 from tests.drivers.camera.model_numbers import read_frame_number
 from tests.drivers.camera.rig import HEIGHT, WIDTH, Image, driver, frame, stamps, take
+from tests.support.devices import opened, streaming
 
 # The simulated camera
 
@@ -42,11 +43,9 @@ def test_sim_stream_and_stamps() -> None:
 
 def test_sim_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SimulatedCamera, "_backdrop", None)  # nothing is drawn
-    camera = driver("", "sim")
-    (spec,) = camera.open()
-    assert spec.channel("video.avi").shape == (720, 1280, 3)
-    assert spec.rate_hz == 30.0
-    camera.close()
+    with streaming(driver("", "sim")) as (_, spec):
+        assert spec.channel("video.avi").shape == (720, 1280, 3)
+        assert spec.rate_hz == 30.0
     (spec,) = driver("", "sim", width=640).open()
     assert spec.channel("video.avi").shape == (360, 640, 3)
 
@@ -96,11 +95,9 @@ def test_sim_takes_odd_sizes(size: tuple[int, int]) -> None:
 
 def test_sim_options_show_in_the_picture() -> None:
     def picture(**options: Any) -> Image:
-        camera = driver("", "sim", width=160, height=120, **options)
-        camera.open()
-        for _ in range(4):
-            item = take(camera)
-        camera.close()
+        with opened(driver("", "sim", width=160, height=120, **options)) as camera:
+            for _ in range(4):
+                item = take(camera)
         return frame(item)
 
     plain = picture()
@@ -152,9 +149,8 @@ def test_a_skipped_picture_is_never_drawn(monkeypatch: pytest.MonkeyPatch) -> No
         return real(self, index, *more)
 
     monkeypatch.setattr(SimulatedCamera, "frame", counted)
-    camera = driver("", "sim", width=160)
-    camera.open()
-    items = [take(camera) for _ in range(500)]
+    with opened(driver("", "sim", width=160)) as camera:
+        items = [take(camera) for _ in range(500)]
     assert drawn == []
     assert read_frame_number(frame(items[499])) == 499
     assert read_frame_number(frame(items[499])) == 499
@@ -163,10 +159,9 @@ def test_a_skipped_picture_is_never_drawn(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_sim_gives_the_jpegs_that_the_kit_would_make() -> None:
     """What is encoded in a camera, emulated or not, is what would be encoded behind it."""
-    camera = driver("", "sim", width=320, quality=83)
-    (spec,) = camera.open()
-    encoder = Encoder(spec)
-    sample = take(camera)
+    with streaming(driver("", "sim", width=320, quality=83)) as (camera, spec):
+        encoder = Encoder(spec)
+        sample = take(camera)
     assert isinstance(sample, Sample)
     (mine,), _ = encoder.encode(sample)
     checked = check_options(CameraDriver.options, {})

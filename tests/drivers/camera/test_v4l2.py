@@ -14,7 +14,9 @@ from drivers.camera.v4l2 import abi
 from recorder.common.errors import SourceError
 from tests.drivers.camera.http_rig import jpegs, lost, notes
 from tests.drivers.camera.rig import Image, jpeg
+from tests.drivers.camera.test_v4l2_planes import picture, planes_of
 from tests.drivers.camera.v4l2_kernel import JPEGS, FakeDevice, Frame, camera, record, watch
+from tests.support.devices import opened
 
 
 @pytest.fixture
@@ -29,17 +31,15 @@ def test_the_devices_mjpeg_is_passed_through_with_the_kernels_stamps(device: Fak
     for k, frame in enumerate(device.frames):
         frame.data += bytes(17 * k)  # what a driver pads
         frame.t_ns = 70_000_000_000_000 + k * 20_000_000 + 123_000
-    opened = camera(device)
-    opened.open()
-    assert (opened.size, opened.jpegs, opened.device_clock) == ((64, 48), True, False)
-    assert opened.fps == pytest.approx(30.0, abs=0.001)
-    events = watch(opened)
-    assert jpegs(events) == JPEGS
-    assert [e.t_ns - 70_000_000_000_000 for e in events] == [
-        k * 20_000_000 + 123_000 for k in range(8)
-    ]
-    opened.close()
-    opened.close()
+    with opened(camera(device)) as front:
+        assert (front.size, front.jpegs, front.device_clock) == ((64, 48), True, False)
+        assert front.fps == pytest.approx(30.0, abs=0.001)
+        events = watch(front)
+        assert jpegs(events) == JPEGS
+        assert [e.t_ns - 70_000_000_000_000 for e in events] == [
+            k * 20_000_000 + 123_000 for k in range(8)
+        ]
+        front.close()
     assert (device.mapped, device.opened) == (0, 0)
     assert device.calls[-1] == "STREAMOFF"
 
@@ -47,26 +47,25 @@ def test_the_devices_mjpeg_is_passed_through_with_the_kernels_stamps(device: Fak
 @pytest.mark.parametrize("name", ["YUYV", "UYVY", "NV12", "YU12", "BGR3", "RGB3", "GREY"])
 @pytest.mark.parametrize("padding", [0, 32])
 def test_other_formats_are_decoded(name: str, padding: int) -> None:
-    def encoded(image: Image) -> Image:
+    flat = picture()
+
+    def encoded() -> Image:
         if name in ("BGR3", "RGB3"):
-            return image if name == "BGR3" else image[..., ::-1]
+            return flat if name == "BGR3" else flat[..., ::-1]
         if name == "GREY":
-            return image[..., 0]
-        planar = np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2YUV_I420))
-        luma, chroma = planar[:48], planar[48:].reshape(2, 24, 32)
-        if name == "YU12":
-            return planar
+            return flat[..., 0]
         if name == "NV12":
-            return np.vstack([luma, chroma.transpose(1, 2, 0).reshape(24, 64)])
+            return planes_of(name)[0]
+        if name == "YU12":
+            return np.asarray(cv2.cvtColor(flat, cv2.COLOR_BGR2YUV_I420))
+        luma, pairs = planes_of("NM12")
         packed = np.empty((48, 64, 2), np.uint8)
         at = 0 if name == "YUYV" else 1
         packed[..., at] = luma
-        packed[..., 1 - at] = chroma.transpose(1, 2, 0).reshape(24, 64).repeat(2, axis=0)
+        packed[..., 1 - at] = pairs.repeat(2, axis=0)
         return packed
 
-    flat = np.full((48, 64, 3), (200, 120, 40), np.uint8)  # survives any subsampling
-    flat[:, :32] = (40, 200, 90)
-    rows = encoded(flat).reshape(-1, encoded(flat)[0].size)
+    rows = encoded().reshape(-1, encoded()[0].size)
     data = np.pad(rows, ((0, 0), (0, padding)), constant_values=99).tobytes()
     device = FakeDevice(Frame(data), Frame(data[:-40]), Frame(data + bytes(100)))
     device.formats = {name: [(64, 48)]}
@@ -75,19 +74,19 @@ def test_other_formats_are_decoded(name: str, padding: int) -> None:
         with pytest.raises(SourceError, match="YU12 of 64x48, 96 bytes a row"):
             record(device)
         return
-    opened = camera(device)
-    opened.open()
-    assert not opened.jpegs
-    events = watch(opened)
-    opened.close()
+    front = camera(device)
+    front.open()
+    assert not front.jpegs
+    events = watch(front)
+    front.close()
     pictures = [e.picture for e in events if isinstance(e, Shot)]
     expected = flat if name != "GREY" else np.repeat(flat[..., :1], 3, axis=2)
     assert isinstance(pictures[1], Missing)
-    for picture in (pictures[0], pictures[2]):
-        assert isinstance(picture, np.ndarray)
-        assert (picture.dtype, picture.shape) == (np.dtype(np.uint8), (48, 64, 3))
-        assert np.abs(picture.astype(int) - expected).max() <= 4
-        assert picture.flags.owndata or picture.base is not None
+    for shown in (pictures[0], pictures[2]):
+        assert isinstance(shown, np.ndarray)
+        assert (shown.dtype, shown.shape) == (np.dtype(np.uint8), (48, 64, 3))
+        assert np.abs(shown.astype(int) - expected).max() <= 4
+        assert shown.flags.owndata or shown.base is not None
     assert not np.shares_memory(pictures[0], pictures[2])
 
 
@@ -149,11 +148,9 @@ def test_the_size_is_asked_of_the_device(
     size: tuple[int | None, int | None], got: tuple[int, int]
 ) -> None:
     device = FakeDevice(Frame(jpeg(0, got)))
-    opened = camera(device, size=size)
-    opened.open()
-    assert opened.size == got
-    assert device.current == (*got, "MJPG")
-    opened.close()
+    with opened(camera(device, size=size)) as front:
+        assert front.size == got
+        assert device.current == (*got, "MJPG")
 
 
 def test_a_size_or_format_that_it_lacks(device: FakeDevice) -> None:
@@ -172,11 +169,9 @@ def test_a_size_or_format_that_it_lacks(device: FakeDevice) -> None:
 
 def test_the_format_can_be_chosen() -> None:
     device = FakeDevice(Frame(bytes(640 * 480 * 2)))
-    opened = camera(device, pixel_format="YUYV", size=(640, 480))
-    opened.open()
-    assert device.current == (640, 480, "YUYV")
-    assert not opened.jpegs
-    opened.close()
+    with opened(camera(device, pixel_format="YUYV", size=(640, 480))) as front:
+        assert device.current == (640, 480, "YUYV")
+        assert not front.jpegs
 
 
 @pytest.mark.parametrize(
@@ -185,10 +180,8 @@ def test_the_format_can_be_chosen() -> None:
 def test_the_rate_is_asked_of_the_device(
     device: FakeDevice, asked: float, given: float, warned: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    opened = camera(device, fps=asked)
-    opened.open()
-    assert opened.fps == pytest.approx(given, rel=1e-5)
-    opened.close()
+    with opened(camera(device, fps=asked)) as front:
+        assert front.fps == pytest.approx(given, rel=1e-5)
     said = capsys.readouterr().err
     assert warned in said
     assert bool(said) == bool(warned)
@@ -196,17 +189,13 @@ def test_the_rate_is_asked_of_the_device(
 
 def test_a_device_without_rates(device: FakeDevice, capsys: pytest.CaptureFixture[str]) -> None:
     device.failing[abi.G_PARM] = errno.ENOTTY
-    opened = camera(device, fps=20.0)
-    opened.open()
-    assert opened.fps == 20.0
-    opened.close()
+    with opened(camera(device, fps=20.0)) as front:
+        assert front.fps == 20.0
     del device.failing[abi.G_PARM]
     device.frames.append(Frame(JPEGS[0]))
     device.timeperframe, device.period = 0, (0, 0)
-    again = camera(device, fps=20.0)
-    again.open()
-    assert again.fps is None
-    again.close()
+    with opened(camera(device, fps=20.0)) as again:
+        assert again.fps is None
     assert "does not report its rate" in capsys.readouterr().err
 
 

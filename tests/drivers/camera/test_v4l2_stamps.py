@@ -22,6 +22,7 @@ from tests.drivers.camera.v4l2_kernel import (
     camera,
     exposure_controls,
 )
+from tests.support.devices import opened, streaming
 
 EXPOSURE = MONOTONIC | abi.BUF_SOURCE_EXPOSURE
 HARDWARE_STAMPS = "/sys/module/uvcvideo/parameters/hwtimestamps"
@@ -42,12 +43,10 @@ def device(flags: int = EXPOSURE, offset_ns: int = -AGE_NS, count: int = 2) -> F
 def recorded(made: FakeDevice, **more: Any) -> tuple[dict[str, Any], list[Shot | Note], list[int]]:
     """The state at the start, what comes after it, and its times after the kernel's stamps."""
     stamps = [frame.t_ns or 0 for frame in made.frames]
-    opened = camera(made, **more)
-    opened.open()
-    (state, *events) = opened.read(0.2)
-    while came := opened.read(0.2):
-        events += came
-    opened.close()
+    with opened(camera(made, **more)) as front:
+        (state, *events) = front.read(0.2)
+        while came := front.read(0.2):
+            events += came
     assert isinstance(state, Note)
     shots = [event.t_ns for event in events if isinstance(event, Shot)]
     return state.values, events, [t - s for t, s in zip(shots, stamps, strict=True)]
@@ -172,36 +171,32 @@ def on_device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
 
 def test_reported_exposures_are_a_channel(on_device: FakeDevice) -> None:
     on_device.controls = exposure_controls(units=80)
-    opened = driver(DEVICE, "v4l2", readout_ms=2.0)
-    (spec,) = opened.open()
-    channels = [(c.name, c.format, c.dtype, c.shape, c.unit) for c in spec.channels]
-    assert channels[1:] == [("exposure", "raw", "u4", (), "us")]
-    assert spec.settings["readout_ms"] == 2.0
-    assert "exposure_ms" not in spec.settings
-    assert isinstance(take(opened), State)
-    sample = take(opened)
-    assert isinstance(sample, Sample)
-    assert np.asarray(sample.data["exposure"]).tolist() == [8000]
-    assert sample.data["video.avi"] == [JPEGS[0]]
-    opened.close()
-    # The camera comes back, and no longer has the control: the channels are as declared.
-    on_device.controls = []
-    (again,) = opened.open()
-    assert again.channels == spec.channels
-    take(opened)
-    sample = take(opened)
-    assert isinstance(sample, Sample)
-    assert np.asarray(sample.data["exposure"]).tolist() == [0]
-    opened.close()
+    with streaming(driver(DEVICE, "v4l2", readout_ms=2.0)) as (front, spec):
+        channels = [(c.name, c.format, c.dtype, c.shape, c.unit) for c in spec.channels]
+        assert channels[1:] == [("exposure", "raw", "u4", (), "us")]
+        assert spec.settings["readout_ms"] == 2.0
+        assert "exposure_ms" not in spec.settings
+        assert isinstance(take(front), State)
+        sample = take(front)
+        assert isinstance(sample, Sample)
+        assert np.asarray(sample.data["exposure"]).tolist() == [8000]
+        assert sample.data["video.avi"] == [JPEGS[0]]
+        front.close()
+        # The camera comes back, and no longer has the control: the channels are as declared.
+        on_device.controls = []
+        (again,) = front.open()
+        assert again.channels == spec.channels
+        take(front)
+        sample = take(front)
+        assert isinstance(sample, Sample)
+        assert np.asarray(sample.data["exposure"]).tolist() == [0]
 
 
 def test_a_stated_exposure_is_a_setting(on_device: FakeDevice) -> None:
     on_device.controls = exposure_controls(units=80)
-    opened = driver(DEVICE, "v4l2", exposure_ms=5.0, latency_ms=1.0)
-    (spec,) = opened.open()
-    assert [channel.name for channel in spec.channels] == ["video.avi"]
-    assert (spec.settings["exposure_ms"], spec.settings["latency_ms"]) == (5.0, 1.0)
-    opened.close()
+    with streaming(driver(DEVICE, "v4l2", exposure_ms=5.0, latency_ms=1.0)) as (_, spec):
+        assert [channel.name for channel in spec.channels] == ["video.avi"]
+        assert (spec.settings["exposure_ms"], spec.settings["latency_ms"]) == (5.0, 1.0)
 
 
 @pytest.mark.parametrize(("scheme", "made"), [("http", "HttpCamera"), ("rtsp", "RtspCamera")])
@@ -226,16 +221,17 @@ def test_latency_moves_stamps_of_arrival(
             pass
 
     monkeypatch.setattr(f"drivers.camera.{scheme}.camera.{made}", Arriving)
-    opened = driver("//cam/x", scheme, latency_ms=30.0, exposure_ms=8.0, readout_ms=2.0)
-    (spec,) = opened.open()
-    assert [channel.name for channel in spec.channels] == ["video.avi"]
-    times = {"exposure_ms": 8.0, "readout_ms": 2.0, "latency_ms": 30.0}
-    assert spec.settings.items() >= times.items()
-    assert [int(np.max(take(opened).t_ns)) for _ in range(3)] == [70 * MS, 70 * MS, 110 * MS]
+    with streaming(driver("//cam/x", scheme, latency_ms=30.0, exposure_ms=8.0, readout_ms=2.0)) as (
+        front,
+        spec,
+    ):
+        assert [channel.name for channel in spec.channels] == ["video.avi"]
+        times = {"exposure_ms": 8.0, "readout_ms": 2.0, "latency_ms": 30.0}
+        assert spec.settings.items() >= times.items()
+        assert [int(np.max(take(front).t_ns)) for _ in range(3)] == [70 * MS, 70 * MS, 110 * MS]
 
 
 def test_the_simulated_cameras_times_are_settings() -> None:
-    opened = driver("", "sim", width=64, height=48, exposure_ms=4.0, readout_ms=10.0)
-    (spec,) = opened.open()
-    assert (spec.settings["exposure_ms"], spec.settings["readout_ms"]) == (4.0, 10.0)
-    opened.close()
+    options: dict[str, Any] = {"width": 64, "height": 48, "exposure_ms": 4.0, "readout_ms": 10.0}
+    with streaming(driver("", "sim", **options)) as (_, spec):
+        assert (spec.settings["exposure_ms"], spec.settings["readout_ms"]) == (4.0, 10.0)

@@ -27,6 +27,7 @@ from tests.drivers.camera.v4l2_kernel import (
     record,
     watch,
 )
+from tests.support.devices import opened
 
 AUTO, EXPOSURE, GAIN, BALANCE, MODE, LINE, BUTTON = range(0x980900, 0x980907)
 
@@ -65,27 +66,28 @@ def test_controls_are_set_read_back_and_recorded(
         "auto_exposure": "manual mode",
         "white_balance_automatic": False,
     }
-    opened = camera(device, controls=wanted)
-    opened.open()
-    (state, *_) = opened.read(0.2)
-    assert isinstance(state, Note)
-    assert state.values == {
-        "card": "Road Eye 2",
-        "driver": "uvcvideo",
-        "bus": "usb-0000:00:14.0-3",
-        "pixel_format": "MJPG",
-        "stamps": "kernel, end of frame",
-        "controls": {
-            "auto_exposure": "Manual Mode",
-            "exposure_time_absolute": 200,
-            "gain": 30,
-            "white_balance_automatic": False,
-            "link_frequency": "450000000000",
-        },
-        "controls_differ": {"gain": {"asked": 33, "is": 30}},
-    }
-    assert "front: v4l2:/dev/video0: controls.gain: 33 requested, 30 set" in capsys.readouterr().err
-    opened.close()
+    with opened(camera(device, controls=wanted)) as front:
+        (state, *_) = front.read(0.2)
+        assert isinstance(state, Note)
+        assert state.values == {
+            "card": "Road Eye 2",
+            "driver": "uvcvideo",
+            "bus": "usb-0000:00:14.0-3",
+            "pixel_format": "MJPG",
+            "stamps": "kernel, end of frame",
+            "controls": {
+                "auto_exposure": "Manual Mode",
+                "exposure_time_absolute": 200,
+                "gain": 30,
+                "white_balance_automatic": False,
+                "link_frequency": "450000000000",
+            },
+            "controls_differ": {"gain": {"asked": 33, "is": 30}},
+        }
+        assert (
+            "front: v4l2:/dev/video0: controls.gain: 33 requested, 30 set"
+            in capsys.readouterr().err
+        )
 
 
 @pytest.mark.parametrize(
@@ -114,12 +116,10 @@ def test_controls_that_cannot_be_set(
 
 def test_a_device_without_controls(device: FakeDevice) -> None:
     device.failing[abi.QUERYCTRL] = errno.ENOTTY
-    opened = camera(device)
-    opened.open()
-    (state, *_) = opened.read(0.2)
-    assert isinstance(state, Note)
-    assert state.values["controls"] == {}
-    opened.close()
+    with opened(camera(device)) as front:
+        (state, *_) = front.read(0.2)
+        assert isinstance(state, Note)
+        assert state.values["controls"] == {}
 
 
 # Trouble
@@ -193,66 +193,62 @@ def test_unplugging_and_plugging_in_again() -> None:
     device = FakeDevice(
         Frame(JPEGS[0]), Frame(JPEGS[1]), Frame(error=errno.ENODEV, then=unplug), Frame(JPEGS[2])
     )
-    opened = camera(device)
-    opened.open()
+    front = camera(device)
+    front.open()
     with pytest.raises(DeviceError, match="front: v4l2:/dev/video0: no such device"):
         while True:
-            opened.read(0.2)
-    opened.close()
+            front.read(0.2)
+    front.close()
     assert (device.mapped, device.opened) == (0, 0)
     with pytest.raises(DeviceError, match="no such device"):
-        opened.open()
+        front.open()
     device.present = True
-    opened.open()
-    assert jpegs(watch(opened)) == [JPEGS[2]]
-    opened.close()
+    front.open()
+    assert jpegs(watch(front)) == [JPEGS[2]]
+    front.close()
 
 
 def test_a_transfer_that_fails_now_and_then_is_survived() -> None:
     frames = []
     for k, data in enumerate(JPEGS):
         frames += [Frame(data, sequence=2 * k), *(Frame(error=errno.EIO) for _ in range(3))]
-    opened = camera(FakeDevice(*frames))
-    opened.open()
-    events = [event for _ in range(40) for event in opened.read(0.2)]
-    opened.close()
+    with opened(camera(FakeDevice(*frames))) as front:
+        events = [event for _ in range(40) for event in front.read(0.2)]
     assert jpegs(events) == JPEGS
     assert lost(events, "device") == 7  # the numbers tell of what was lost with them
 
 
 def test_a_transfer_that_fails_for_ever_is_an_end() -> None:
     device = FakeDevice(Frame(JPEGS[0]), *(Frame(error=errno.EIO) for _ in range(20)))
-    opened = camera(device)
-    opened.open()
+    front = camera(device)
+    front.open()
     with pytest.raises(DeviceError, match="Input/output error"):
         for _ in range(20):
-            opened.read(0.2)
-    opened.close()
+            front.read(0.2)
+    front.close()
 
 
 def test_silence_is_an_end(device: FakeDevice) -> None:
-    opened = camera(device, timeout_s=1.5)
-    opened.open()
-    watch(opened)
-    start_ns = device.now_ns
-    with pytest.raises(DeviceError, match=r"no picture for 1\.5 s"):
-        while opened.read(0.2) == []:
-            pass
-    assert device.now_ns - start_ns < 2_000_000_000
-    opened.close()
+    with opened(camera(device, timeout_s=1.5)) as front:
+        watch(front)
+        start_ns = device.now_ns
+        with pytest.raises(DeviceError, match=r"no picture for 1\.5 s"):
+            while front.read(0.2) == []:
+                pass
+        assert device.now_ns - start_ns < 2_000_000_000
 
 
 def test_a_size_that_changes_ends_the_stream() -> None:
     device = FakeDevice(
         *(Frame(data) for data in (JPEGS[0], JPEGS[1], jpeg(2, (80, 48)), JPEGS[3]))
     )
-    opened = camera(device)
-    opened.open()
-    events = opened.read(0.2) + opened.read(0.2)
+    front = camera(device)
+    front.open()
+    events = front.read(0.2) + front.read(0.2)
     assert jpegs(events) == JPEGS[:2]
     with pytest.raises(StreamChangedError, match="80 x 48 pixels, not the declared 64 x 48"):
-        opened.read(0.2)
-    opened.close()
+        front.read(0.2)
+    front.close()
 
 
 def test_no_device_on_this_machine() -> None:

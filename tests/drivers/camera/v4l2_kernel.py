@@ -19,6 +19,7 @@ from drivers.camera.raw_pictures import RAW_FORMATS
 from drivers.camera.v4l2 import abi
 from drivers.camera.v4l2.camera import V4l2Camera
 from tests.drivers.camera.rig import jpeg
+from tests.support.devices import opened
 
 DEVICE = "/dev/video0"
 MONOTONIC = abi.BUF_STAMP_MONOTONIC
@@ -362,20 +363,17 @@ def camera(device: FakeDevice, **more: Any) -> V4l2Camera:
     return V4l2Camera("front", DEVICE, kernel=device, **more)
 
 
-def watch(opened: V4l2Camera) -> list[Shot | Note]:
+def watch(front: V4l2Camera) -> list[Shot | Note]:
     """All that comes before the device is silent for a turn; without the state at the start."""
     events: list[Shot | Note] = []
-    while came := opened.read(0.2):
+    while came := front.read(0.2):
         events += came
     assert isinstance(events[0], Note)
     return events[1:]
 
 
 def record(device: FakeDevice, **more: Any) -> list[Shot | Note]:
-    opened = camera(device, **more)
-    opened.open()
-    try:
-        return watch(opened)
-    finally:
-        opened.close()
-        assert (device.mapped, device.opened) == (0, 0)
+    with opened(camera(device, **more)) as front:
+        events = watch(front)
+    assert (device.mapped, device.opened) == (0, 0)
+    return events

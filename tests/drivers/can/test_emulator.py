@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from drivers.can.driver import CanDriver
-from drivers.can.emulator import CanEmulator
-from drivers.can.frames import FD, Frame, pack_frame
+from drivers.can.frames import FD
 from drivers.can.simulated import DATABASE, SimulatedBus
 from drivers.kit.driver import Lost, Sample
 from drivers.kit.emulator_faults import Fault
-from drivers.sim.emulated_rig import make_emulator
 from recorder.common.errors import DeviceError
 from tests.drivers.can.rig import (
     column,
@@ -29,31 +25,20 @@ from tests.drivers.can.rig import (
     write_log,
 )
 from tests.drivers.reading import receiving, steps_of
-from tests.support.devices import make_entry, opened
+from tests.drivers.test_datagram_devices import KINDS
+from tests.support.devices import opened
 
 S = 1_000_000_000
-
-
-def emulator_for(
-    scheme: str, address: str, faults: Sequence[Fault] = (), loop: bool = False, **options: Any
-) -> CanEmulator:
-    entry = make_entry(CanDriver, "bus", "can", scheme, address, loop=loop, **options)
-    made = make_emulator(entry, faults, seed=3)
-    assert isinstance(made, CanEmulator)
-    return made
-
-
-def structure(k: int) -> bytes:
-    return pack_frame(Frame(0, 0x100, bytes([k])))
+CAN = KINDS["can"]
 
 
 def test_one_channel_is_chosen(tmp_path: Path) -> None:
     sent = [message(k, channel=k % 2, data=bytes([k])) for k in range(6)]
     path = write_log(tmp_path / "a.asc", sent)
-    emulator = emulator_for("file", str(path), channel="2")
+    emulator = CAN.emulator("file", str(path), channel="2")
     with receiving(emulator) as made:
         assert [data for _, data in steps_of(emulator, made, 3000)] == [
-            structure(k) for k in (1, 3, 5)
+            CAN.datagram(k) for k in (1, 3, 5)
         ]
 
 
@@ -62,7 +47,7 @@ def test_a_machine_without_can_is_named() -> None:
         socket.socket(socket.AF_CAN, socket.SOCK_RAW, socket.CAN_RAW).close()
     except OSError:
         with pytest.raises(DeviceError, match=r"no CAN socket: .*this kernel has no CAN"):
-            emulator_for("sim", "", to="vcan0").start()
+            CAN.emulator("sim", "", to="vcan0").start()
     else:
         pytest.skip("this kernel has CAN")
 
@@ -74,7 +59,7 @@ def test_an_interface_is_sent_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     folder = tmp_path / "net"
     folder.mkdir()
     with kernel_with_can(folder, monkeypatch) as kernel:
-        emulator = emulator_for("file", str(path), to="can0")
+        emulator = CAN.emulator("file", str(path), to="can0")
         assert emulator.start().source == "can:can0"
         sent: list[bytes] = []
         monkeypatch.setattr(emulator, "_put", sent.append)
@@ -82,11 +67,11 @@ def test_an_interface_is_sent_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             emulator.step(k * S)
         emulator.stop()
         assert kernel.bound == ["can0"] and (101, 5, 1) in kernel.options
-    assert sent == [structure(5), structure(6)]
+    assert sent == [CAN.datagram(5), CAN.datagram(6)]
 
 
 def test_the_driver_records_what_is_sent() -> None:
-    emulator = emulator_for("sim", "", fd=True, signals=["VehicleMotion.*"])
+    emulator = CAN.emulator("sim", "", fd=True, signals=["VehicleMotion.*"])
     started = emulator.start()
     assert started.options["rate"] == 360.0 and started.options["dbc"] == str(DATABASE)
     address = started.source.removeprefix("can:")
@@ -112,7 +97,7 @@ def test_the_driver_records_what_is_sent() -> None:
 
 def test_it_sends_also_while_nobody_listens() -> None:
     """Loopback refuses the next frame after one to a port at which nobody listens."""
-    emulator = emulator_for("sim", "", rate=2000)
+    emulator = CAN.emulator("sim", "", rate=2000)
     emulator.start()
     for k in range(4):
         emulator.step(k * S // 2)
@@ -121,8 +106,7 @@ def test_it_sends_also_while_nobody_listens() -> None:
 
 def test_damaged_structures_are_counted() -> None:
     """As many are recorded and lost as were sent."""
-    faults = [Fault("corrupt", rate=0.2)]
-    emulator = emulator_for("sim", "", faults, rate=2000)
+    emulator = CAN.emulator("sim", "", Fault("corrupt", rate=0.2), rate=2000)
     address = emulator.start().source.removeprefix("can:")
     items: list[Any] = []
     with opened(driver_for("can", address, timeout_s=0)) as driver:

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from drivers.can.simulated import DATABASE
-from drivers.kit.driver import EndOfSource, Item, Lost, Sample, State
+from drivers.kit.driver import Lost, Sample, State
 from recorder.common.errors import SourceError
 from tests.drivers.can.rig import WRITERS, driver_for, frames, write_log
 from tests.drivers.can.test_logs import drive
 from tests.drivers.fuzzing import COUNT, GROWTH, mutated, resident
+from tests.support.devices import play_out
 
 PARTS = (bytes(16), b"\xff" * 8, b"LOBJ", b" 1  123  Rx  d 8 ", b"(1.0) can0 1#R9\n", b"\n")
 
@@ -27,19 +28,9 @@ def check(path: Path, data: bytes, decoded: bool) -> int:
     """Play a log; the number of frames."""
     path.write_bytes(data)
     options = {"dbc": str(DATABASE), "signals": ["*"]} if decoded else {}
-    driver = driver_for("file", str(path), "max", **options)
-    items: list[Item] = []
-    try:
-        driver.open()
-        while True:
-            if (item := driver.read()) is not None:
-                items.append(item)
-    except SourceError as error:
-        assert str(error).startswith(f"bus: file:{path}: ")
-    except EndOfSource:
-        pass
-    finally:
-        driver.close()
+    items, error = play_out(driver_for("file", str(path), "max", **options))
+    assert error is None or isinstance(error, SourceError)
+    assert error is None or str(error).startswith(f"bus: file:{path}: ")
     for item in items:
         assert isinstance(item, (Sample, State, Lost))
         if isinstance(item, Sample):

@@ -25,7 +25,7 @@ from tests.drivers.can.rig import (
     times,
     write_log,
 )
-from tests.support.devices import opened, read_all
+from tests.support.devices import opened, play, read_all
 
 MS = 1_000_000
 
@@ -66,10 +66,7 @@ def expected(sent: list[python_can.Message], width: int) -> list[tuple[int, int,
 def test_a_log_is_played_as_python_can_wrote_it(tmp_path: Path, suffix: str) -> None:
     sent = drive()
     path = write_log(tmp_path / f"a{suffix}", sent)
-    driver = driver_for("file", str(path))
-    (spec,) = driver.open()
-    items = read_all(driver)
-    driver.close()
+    spec, items = play(driver_for("file", str(path)))
     assert spec.finite and spec.channel("data").shape == (64,)
     got = frames(items)
     want = expected(sent, 64)
@@ -89,10 +86,7 @@ def test_a_log_of_classic_frames_has_eight_bytes(tmp_path: Path, suffix: str) ->
     sent = [message(k, data=b"\1\2") for k in range(5)]
     sent.append(message(6, is_remote_frame=True, dlc=0))
     path = write_log(tmp_path / f"a{suffix}", sent)
-    driver = driver_for("file", str(path), "max")
-    (spec,) = driver.open()
-    (sample,) = read_all(driver)
-    driver.close()
+    spec, (sample,) = play(driver_for("file", str(path), "max"))
     assert spec.channel("data").shape == (8,) and frames([sample]) == expected(sent, 8)
 
 

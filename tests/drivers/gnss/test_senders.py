@@ -6,11 +6,9 @@ Sentences are those of NMEA 0183 4.11, written by hand; reports of gpsd as in gp
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,9 +19,9 @@ from drivers.gnss.driver import GnssDriver
 from drivers.kit.driver import Item, Sample, State
 from recorder.common.errors import DeviceError
 from tests.drivers.gnss.gnss_messages import pvt, sentence
-from tests.drivers.gnss.test_driver import START_NS, Scripted, driver, passing, play
+from tests.drivers.gnss.test_driver import START_NS, Scripted, driver, heard, passing, play, say
 from tests.drivers.gnss.test_packets import UTC_NS
-from tests.support.devices import causes, losses, read_waiting, samples, states
+from tests.support.devices import causes, losses, samples, states, streaming
 
 NORTH, SOUTH = 49 + 7 / 60, 48 + 7 / 60
 
@@ -191,15 +189,9 @@ def test_of_two_receivers_on_a_live_line_one_is_recorded(
         lines.append((pvt(UTC_NS + k * 10**9), START_NS + k * 10**9))
         late_ns = k * 10**9 + 300_000_000
         lines.append((pvt(UTC_NS + late_ns, lat=49.5), START_NS + late_ns))
-    monkeypatch.setattr(live_module, "TcpLine", lambda *_: Scripted(lines))
-    clock = SimpleNamespace(monotonic=time.monotonic, monotonic_ns=lambda: lines_now(lines))
-    monkeypatch.setattr(live_module, "time", clock)
-    recorded = driver("tcp", "host:1")
-    (spec,) = recorded.open()
-    items: list[Item] = []
-    while lines:
-        if (item := recorded.read()) is not None:
-            items.append(item)
+    say(monkeypatch, lines, lambda: lines_now(lines))
+    with streaming(driver("tcp", "host:1")) as (recorded, spec):
+        items = heard(recorded, lines)
     assert spec.rate_hz == pytest.approx(1.0)
     found = latitudes(items)
     assert found == pytest.approx([48.1234567] * len(found)) and not causes(items)
@@ -221,15 +213,10 @@ def behind_gpsd(
 ) -> tuple[GnssDriver, list[Item]]:
     """What is recorded of gpsd's lines, each with its arrival in s; the driver stays open."""
     lines = [(line + b"\r\n", START_NS + round(at_s * 1e9)) for line, at_s in script]
-    monkeypatch.setattr(live_module, "TcpLine", lambda *_: Scripted(lines))
-    clock = SimpleNamespace(monotonic=time.monotonic, monotonic_ns=lambda: lines_now(lines))
-    monkeypatch.setattr(live_module, "time", clock)
+    say(monkeypatch, lines, lambda: lines_now(lines))
     recorded = driver("gpsd", "localhost:2947", **given)
     recorded.open()
-    items: list[Item] = []
-    while lines:
-        items += read_waiting(recorded)
-    return recorded, items + read_waiting(recorded)
+    return recorded, heard(recorded, lines)
 
 
 def lines_now(lines: list[tuple[bytes, int]]) -> int:
@@ -293,10 +280,7 @@ def test_a_receiver_behind_gpsd_that_has_another_name_is_found_again(
     lines = [(line + b"\r\n", START_NS) for line in late]
     monkeypatch.setattr(live_module, "TcpLine", lambda *_: Scripted(lines))
     (spec,) = recorded.open()
-    items = []
-    while lines:
-        if (item := recorded.read()) is not None:
-            items.append(item)
+    items = heard(recorded, lines)
     assert spec.settings["device"] == again and set(latitudes(items)) == {48.0}
 
 

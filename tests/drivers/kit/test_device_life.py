@@ -73,6 +73,18 @@ def until_committed(rig: Rig, count: int) -> None:
     wait_until("samples are committed", committed)
 
 
+def unplug(rig: Rig, driver: Device, *states: str) -> None:
+    """Have the device go, and return when this was reported of it."""
+    later(driver)
+    driver.gone = True
+    wait_until("the driver", lambda: device_reports(rig) == list(states))
+
+
+def pass_a_second(rig: Rig) -> None:
+    now_ns = rig.clock.monotonic_ns()
+    wait_until("the driver", lambda: rig.clock.monotonic_ns() > now_ns + 1_000_000_000)
+
+
 def later(driver: Device, count: int = 20) -> None:
     """Return when the device has given so many samples more."""
     until = driver.given + count
@@ -138,13 +150,11 @@ def test_a_device_that_goes_and_comes_back(make_rig: Callable[..., Rig]) -> None
     gone = DeviceError("fake: no answer")
     driver = Device([None, gone, gone], rig.clock)
 
-    def unplug() -> None:
-        later(driver)
-        driver.gone = True
-        wait_until("the driver", lambda: device_reports(rig) == ["lost", "present"])
+    def away() -> None:
+        unplug(rig, driver, "lost", "present")
         later(driver)
 
-    account = rig.record(driver, during=unplug)
+    account = rig.record(driver, during=away)
     assert account["unknown_losses"] == 1 and account["ended"] == "stopped"
     assert account["x"] == sorted(set(account["x"])), "nothing twice"
     (session,) = (path for path in rig.root.iterdir())
@@ -198,14 +208,11 @@ def test_a_session_that_ends_while_its_device_is_away(make_rig: Callable[..., Ri
     rig = make_rig()
     driver = Device([None, *[DeviceError("fake: no answer")] * 1000], rig.clock)
 
-    def unplug() -> None:
-        later(driver)
-        driver.gone = True
-        wait_until("the driver", lambda: device_reports(rig) == ["lost"])
-        now_ns = rig.clock.monotonic_ns()
-        wait_until("the driver", lambda: rig.clock.monotonic_ns() > now_ns + 1_000_000_000)
+    def away() -> None:
+        unplug(rig, driver, "lost")
+        pass_a_second(rig)
 
-    account = rig.record(driver, during=unplug)
+    account = rig.record(driver, during=away)
     assert account["unknown_losses"] == 1
 
 
@@ -216,16 +223,13 @@ def test_a_device_that_is_away_for_a_whole_session_is_absent_in_it(
     driver = Device([None, *[DeviceError("fake: no answer")] * 1000], rig.clock)
     sessions: list[Path] = []
 
-    def unplug() -> None:
-        later(driver)
-        driver.gone = True
-        wait_until("the driver", lambda: device_reports(rig) == ["lost"])
+    def away() -> None:
+        unplug(rig, driver, "lost")
         rig.stop()
         sessions.append(rig.start())
-        now_ns = rig.clock.monotonic_ns()
-        wait_until("the driver", lambda: rig.clock.monotonic_ns() > now_ns + 1_000_000_000)
+        pass_a_second(rig)
 
-    account = rig.record(driver, during=unplug)
+    account = rig.record(driver, during=away)
     assert (account["samples"], account["unknown_losses"]) == (0, 1)
     causes = [
         [e["cause"] for e in lines(path, "events.jsonl") if e["type"] == "lost"]
@@ -239,7 +243,7 @@ def test_a_device_that_comes_back_as_another_ends_its_stream(make_rig: Callable[
     driver = Device([None, WIDER], rig.clock)
     runner_code: list[int] = []
 
-    def unplug() -> None:
+    def away() -> None:
         later(driver)
         driver.gone = True
         rig.until("fault")
@@ -248,7 +252,7 @@ def test_a_device_that_comes_back_as_another_ends_its_stream(make_rig: Callable[
     run = Runner.run
     try:
         Runner.run = lambda self: runner_code.append(run(self)) or 0  # type: ignore
-        account = rig.record(driver, during=unplug)
+        account = rig.record(driver, during=away)
     finally:
         Runner.run = run  # type: ignore[method-assign]
     (fault,) = (values for name, values in rig.reports if name == "fault")
@@ -270,12 +274,7 @@ class Late(Device):
 
 def test_what_was_measured_before_a_session_is_not_in_it(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig()
-    driver = Late([], rig.clock)
-
-    def during() -> None:
-        until_committed(rig, 40)
-
-    account = rig.record(driver, during=during)
+    account = rig.record(Late([], rig.clock), during=lambda: until_committed(rig, 40))
     assert min(account["t"]) >= 0 and account["lost"] == {}
 
 

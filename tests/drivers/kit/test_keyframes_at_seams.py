@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +13,6 @@ import pytest
 
 from drivers.kit import session_seam
 from drivers.kit.driver import Sample, SensorConfig
-from drivers.kit.runner import Runner
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.recording.writer import open_sessions
 from recorder.session.layout import SessionPlan
@@ -80,33 +77,18 @@ class Parts:
         rig, parts = self.rig, list[Path]()
         driver = Video(SensorConfig("fake", "script", "", {}, "max", False))
         driver.script = self.script()
-        runner = rig.runner = Runner(driver, rig.folder, rig.clock)
 
         def supervise() -> None:
-            try:
-                rig.until("armed")
-                parts.append(rig.start())
-                for number in range(len(self.seams)):
-                    assert self.asked.acquire(timeout=20)
-                    plan = SessionPlan(str(rig.root), f"s{number}", False, "")
-                    rig.ask(op="split", session=str(parts[-1]), plan=plan.to_wire(), live=["fake"])
-                    parts.append(rig.root / f"s{number}")
-                rig.until("ended")
-                rig.stop()
-            except BaseException as error:  # noqa: BLE001  the main thread raises it on
-                rig.failure = error
-            finally:
-                os.kill(os.getpid(), signal.SIGTERM)
+            parts.append(rig.start())
+            for number in range(len(self.seams)):
+                assert self.asked.acquire(timeout=20)
+                plan = SessionPlan(str(rig.root), f"s{number}", False, "")
+                rig.ask(op="split", session=str(parts[-1]), plan=plan.to_wire(), live=["fake"])
+                parts.append(rig.root / f"s{number}")
+            rig.until("ended")
+            rig.stop()
 
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        thread = threading.Thread(target=supervise)
-        thread.start()
-        try:
-            assert runner.run() == 0
-        finally:
-            thread.join()
-            if rig.failure is not None:
-                raise rig.failure
+        rig.run(driver, supervise)
         return parts
 
 

@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +35,25 @@ def data(number: int = 0, count: int = 1) -> Message:
 class Stage:
     """A link and its scripted writer."""
 
-    def __init__(self) -> None:
+    def __init__(self, sensor: str = "imu", specs: tuple[StreamSpec, ...] = (SPEC,)) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="r"))
         self.writer = WriterSocket(self.folder)
         self.clock = ManualClock(monotonic_ns=10**12)
         self.reports: list[str] = []
-        self.link = WriterLink(
-            "imu", (SPEC,), self.folder, self.clock, lambda event, **_: self.reports.append(event)
-        )
+        self.stats: list[dict[str, Any]] = []
+        self.link = WriterLink(sensor, specs, self.folder, self.clock, self.note)
         self.peer = b""
+
+    def note(self, event: str, **values: Any) -> None:
+        self.reports.append(event)
+        if event == "stats":
+            self.stats.append(values)
+
+    def close(self) -> None:
+        if self.link._thread.ident is not None:
+            self.link.close()
+        self.writer.close()
+        shutil.rmtree(self.folder)
 
     def hear(self, *kinds: Kind) -> Message:
         """The next message of one of these kinds (pings pass by, unless asked for)."""
@@ -89,12 +100,8 @@ class Stage:
 
 @pytest.fixture
 def stage() -> Iterator[Stage]:
-    made = Stage()
-    yield made
-    if made.link._thread.ident is not None:
-        made.link.close()
-    made.writer.close()
-    shutil.rmtree(made.folder)
+    with closing(Stage()) as made:
+        yield made
 
 
 def test_a_link_introduces_itself_and_is_armed_by_the_answer(stage: Stage) -> None:

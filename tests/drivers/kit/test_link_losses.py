@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 import pytest
 
-from drivers.kit.writer_link import WriterLink
 from recorder.bus.messages import AnnouncedSession as Session
 from recorder.bus.sockets import TapSubscriber, tap_address
 from recorder.bus.wire import Kind, Message
@@ -24,20 +24,6 @@ SPECS = (StreamSpec("imu", CHANNELS, rate_hz=200.0), StreamSpec("gnss", CHANNELS
 
 
 class TwoStreams(Stage):
-    def __init__(self) -> None:
-        super().__init__()
-        self.stats: list[dict[str, Any]] = []
-        # Not started yet: one with two streams takes its place.
-        self.link._socket.close()
-        self.link._tap.close()
-        self.link._waker.close()
-        self.link = WriterLink("rig", SPECS, self.folder, self.clock, self.note)
-
-    def note(self, event: str, **values: Any) -> None:
-        self.reports.append(event)
-        if event == "stats":
-            self.stats.append(values)
-
     def announce(self, session: dict[str, Any], **more: Any) -> None:
         whole = {"key": "s1", "start_ns": T0, "until_ns": None, "last_ns": None, **session}
         values = {"session": whole, "next": None, "crossing": None, "positions": {}, **more}
@@ -79,11 +65,8 @@ class TwoStreams(Stage):
 
 @pytest.fixture
 def stage() -> Iterator[TwoStreams]:
-    made = TwoStreams()
-    yield made
-    if made.link._thread.ident is not None:
-        made.link.close()
-    made.writer.close()
+    with closing(TwoStreams("rig", SPECS)) as made:
+        yield made
 
 
 def test_a_device_is_away_since_the_last_sample_of_each_stream(stage: TwoStreams) -> None:

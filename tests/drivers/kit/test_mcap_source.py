@@ -47,7 +47,16 @@ from tests.formats.bags.kit import (
     write_mcap,
 )
 from tests.support import devices
-from tests.support.devices import causes, column, device_times, losses, play, times
+from tests.support.devices import (
+    causes,
+    column,
+    device_times,
+    losses,
+    opened,
+    play,
+    streaming,
+    times,
+)
 
 FRAME_NS, STEP_NS = 50_000_000, 10_000_000
 
@@ -148,13 +157,11 @@ def test_every_compression_is_read(tmp_path: Path, compression: CompressionType)
 
 
 def test_a_source_opens_again_from_its_beginning(path: Path) -> None:
-    driver = open_(CameraDriver, path, "/rear/image")
-    first = driver.open()
-    driver.read()
-    assert driver.open() == first
-    item = driver.read()
-    assert isinstance(item, Sample) and item.data["video.avi"] == [jpeg(50)]
-    driver.close()
+    with streaming(open_(CameraDriver, path, "/rear/image")) as (driver, first):
+        driver.read()
+        assert list(driver.open()) == [first]
+        item = driver.read()
+        assert isinstance(item, Sample) and item.data["video.avi"] == [jpeg(50)]
 
 
 @pytest.mark.parametrize("profile", ["foxglove", "ros2"])
@@ -554,16 +561,14 @@ def test_a_file_that_cannot_be_read_any_more_is_one_error(tmp_path: Path) -> Non
         for part in range(2)
     ]
     folder = write_bag(tmp_path / "bag", parts)
-    driver = open_(CameraDriver, folder)
-    driver.open()
-    (folder / "bag_1.mcap").unlink()
-    for at in range(3):
-        item = driver.read()
-        assert isinstance(item, Sample) and item.data["video.avi"] == [jpeg(at)]
-    for _ in range(2):
-        with pytest.raises(SourceError, match=r"bag_1\.mcap: cannot be read: No such file"):
-            driver.read()
-    driver.close()
+    with opened(open_(CameraDriver, folder)) as driver:
+        (folder / "bag_1.mcap").unlink()
+        for at in range(3):
+            item = driver.read()
+            assert isinstance(item, Sample) and item.data["video.avi"] == [jpeg(at)]
+        for _ in range(2):
+            with pytest.raises(SourceError, match=r"bag_1\.mcap: cannot be read: No such file"):
+                driver.read()
 
 
 def test_a_recording_with_any_damage_plays_or_is_one_error(

@@ -160,28 +160,38 @@ class Rig:
         during: Callable[[], object] | None = None,
     ) -> dict[str, Any]:
         """Run the driver through one session; returns its account with what is on disk."""
-        runner = self.runner = Runner(driver, self.folder, self.clock)
 
         def supervise() -> None:
+            session = self.start(duration_s)
+            (during or (lambda: self.until("ended")))()
+            self.outcome = self.stop()["fake"]
+            folder = session / "fake"
+            if folder.is_dir():
+                self.outcome["x"] = np.fromfile(folder / "x", "<u4")[::64].tolist()
+                self.outcome["seq"] = np.fromfile(folder / "seq", "<u8").tolist()
+                t_mono = np.fromfile(folder / "t_mono", "<u8").astype(np.int64)
+                start = self.service_start(session)
+                self.outcome["t"] = ((t_mono - start) / MS).tolist()
+
+        self.run(driver, supervise)
+        assert driver.opened == driver.closed
+        return self.outcome
+
+    def run(self, driver: FakeDriver, supervise: Callable[[], object]) -> None:
+        """Run the driver until `supervise`, which begins when it is armed, returns."""
+        runner = self.runner = Runner(driver, self.folder, self.clock)
+
+        def supervised() -> None:
             try:
                 self.until("armed")
-                session = self.start(duration_s)
-                (during or (lambda: self.until("ended")))()
-                self.outcome = self.stop()["fake"]
-                folder = session / "fake"
-                if folder.is_dir():
-                    self.outcome["x"] = np.fromfile(folder / "x", "<u4")[::64].tolist()
-                    self.outcome["seq"] = np.fromfile(folder / "seq", "<u8").tolist()
-                    t_mono = np.fromfile(folder / "t_mono", "<u8").astype(np.int64)
-                    start = self.service_start(session)
-                    self.outcome["t"] = ((t_mono - start) / MS).tolist()
+                supervise()
             except BaseException as error:  # noqa: BLE001  the main thread raises it on
                 self.failure = error
             finally:
                 os.kill(os.getpid(), signal.SIGTERM)  # as a supervisor ends a driver
 
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # until the runner has its own handler
-        thread = threading.Thread(target=supervise)
+        thread = threading.Thread(target=supervised)
         thread.start()
         try:
             assert runner.run() == 0
@@ -189,8 +199,6 @@ class Rig:
             thread.join()
             if self.failure is not None:
                 raise self.failure
-        assert driver.opened == driver.closed
-        return self.outcome
 
     @staticmethod
     def service_start(session: Path) -> int:

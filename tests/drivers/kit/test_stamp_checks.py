@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -43,6 +44,12 @@ class Feed:
         data = {"n": numbers[:, None]}
         self.items += self._stamps.take(Sample("x", np.array(times_ns, np.int64), data))
 
+    def give_all(self, times_ns: Sequence[int], size: int = 1) -> None:
+        """Batches of that size, and the end."""
+        for at in range(0, len(times_ns), size):
+            self.give(*times_ns[at : at + size])
+        self.end()
+
     def tell(self, t_ns: int) -> None:
         self.items += self._stamps.take(State("x", t_ns, {"k": 1}))
 
@@ -75,9 +82,7 @@ def ticks(count: int, start: int = 0) -> list[int]:
 def test_a_played_source_whose_clock_steps_goes_on_where_it_was(size: int, step_ns: int) -> None:
     feed = Feed()
     times = ticks(9) + [t + step_ns for t in ticks(41, 9)]
-    for at in range(0, 50, size):
-        feed.give(*times[at : at + size])
-    feed.end()
+    feed.give_all(times, size)
     assert feed.placed == list(enumerate(ticks(50)))
     assert feed.lost == 0 and len(feed.steps) == 1
     assert feed.steps[0][1] == step_ns
@@ -89,9 +94,7 @@ def test_one_wrong_stamp_of_a_played_source_is_counted(size: int, jump_ns: int) 
     feed = Feed()
     times = ticks(50)
     times[9] += jump_ns
-    for at in range(0, 50, size):
-        feed.give(*times[at : at + size])
-    feed.end()
+    feed.give_all(times, size)
     assert feed.placed == [(n, t) for n, t in enumerate(ticks(50)) if n != 9]
     assert (feed.lost, feed.steps) == (1, [])
 
@@ -100,9 +103,7 @@ def test_one_wrong_stamp_of_a_played_source_is_counted(size: int, jump_ns: int) 
 def test_a_pause_of_a_played_source_is_no_fault(pause_s: int) -> None:
     feed = Feed()
     times = ticks(5) + [t + pause_s * S for t in ticks(5, 5)]
-    for t_ns in times:
-        feed.give(t_ns)
-    feed.end()
+    feed.give_all(times)
     assert feed.placed == list(enumerate(times))
     assert (feed.lost, feed.steps) == (0, [])
 
@@ -111,9 +112,7 @@ def test_a_pause_of_a_played_source_is_no_fault(pause_s: int) -> None:
 def test_the_last_stamp_of_a_source_has_none_behind_it(jump_ns: int, kept: bool) -> None:
     feed = Feed()
     times = [*ticks(5), ticks(6)[-1] + jump_ns]
-    for t_ns in times:
-        feed.give(t_ns)
-    feed.end()
+    feed.give_all(times)
     assert len(feed.placed) == 5 + kept and feed.lost == 1 - kept
 
 

@@ -20,29 +20,22 @@ from drivers.mmwave.simulated import FramePackets
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import ConfigError, SourceError
 from recorder.config.options import Option, check_options, table_to_wire
+from tests.drivers.mmwave.rig import QUICK
 from tests.support.devices import (
     causes,
     column,
     losses,
     make_driver,
+    opened,
+    play,
     read_all,
     samples,
     states,
+    streaming,
     times,
 )
 
-SMALL: dict[str, Any] = {
-    "device": "AWR1642",
-    "frequency": 77.0,
-    "idle_time": 10.0,
-    "adc_start_time": 5.0,
-    "ramp_end_time": 40.0,
-    "freq_slope": 60.0,
-    "adc_samples": 8,
-    "sample_rate": 5000,
-    "frame_length": 4,
-    "frame_period": 33.3,
-}
+SMALL = {**QUICK, "adc_samples": 8, "frame_length": 4, "frame_period": 33.3}
 SMALL_SHAPE = (4, 2, 4, 16)
 SMALL_BYTES = 1024
 
@@ -61,10 +54,7 @@ def frames(count: int, seed: int = 0) -> npt.NDArray[np.int16]:
 def test_a_file_comes_back_value_for_value(tmp_path: Path) -> None:
     data = frames(5)
     (tmp_path / "a.bin").write_bytes(data.tobytes())
-    radar = driver(tmp_path / "a.bin", name="front", radar=SMALL, iq_order="iiqq")
-    (spec,) = radar.open()
-    items = read_all(radar)
-    radar.close()
+    spec, items = play(driver(tmp_path / "a.bin", name="front", radar=SMALL, iq_order="iiqq"))
 
     assert spec.name == "front"
     assert spec.finite
@@ -88,18 +78,15 @@ def test_a_file_comes_back_value_for_value(tmp_path: Path) -> None:
 
 def test_the_kit_may_keep_every_frame(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(frames(3).tobytes())
-    radar = driver(tmp_path / "a.bin", radar=SMALL)
-    radar.open()
-    arrays = [np.asarray(i.data["iq"]) for i in read_all(radar) if isinstance(i, Sample)]
+    with opened(driver(tmp_path / "a.bin", radar=SMALL)) as radar:
+        arrays = [np.asarray(i.data["iq"]) for i in read_all(radar) if isinstance(i, Sample)]
     assert not any(np.shares_memory(a, b) for a, b in pairwise(arrays))
     assert all(a.flags.c_contiguous for a in arrays)
 
 
 def test_radar_json(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(frames(1).tobytes())
-    radar = driver(tmp_path / "a.bin", radar=SMALL, iq_order="iiqq")
-    (spec,) = radar.open()
-    radar.close()
+    spec, _ = play(driver(tmp_path / "a.bin", radar=SMALL, iq_order="iiqq"))
     written = json.loads(spec.files["radar.json"])
     assert spec.files["radar.json"] == json.dumps(written, indent=4) + "\n"  # people read it
     chirp = ChirpConfig(**SMALL)
@@ -115,21 +102,17 @@ def test_radar_json(tmp_path: Path) -> None:
 def test_real_samples_have_half_the_values(tmp_path: Path) -> None:
     options = {**SMALL, "device": "AWR2944"}
     (tmp_path / "a.bin").write_bytes(bytes(2 * 4 * 4 * 4 * 8))
-    radar = driver(tmp_path / "a.bin", radar=options)
-    (spec,) = radar.open()
-    assert spec.channel("iq").shape == (4, 4, 4, 8)
-    assert json.loads(spec.files["radar.json"])["iq_order"] is None
-    assert len(read_all(radar)) == 1
+    with streaming(driver(tmp_path / "a.bin", radar=options)) as (radar, spec):
+        assert spec.channel("iq").shape == (4, 4, 4, 8)
+        assert json.loads(spec.files["radar.json"])["iq_order"] is None
+        assert len(read_all(radar)) == 1
 
 
 @pytest.mark.parametrize("tail", [1, 2, SMALL_BYTES - 1])
 def test_a_cut_tail_is_one_counted_loss(tmp_path: Path, tail: int) -> None:
     data = frames(3).tobytes()
     (tmp_path / "a.bin").write_bytes(data[: 2 * SMALL_BYTES + tail])
-    radar = driver(tmp_path / "a.bin", radar=SMALL)
-    radar.open()
-    items = read_all(radar)
-    lost = items[-1]
+    _, (*items, lost) = play(driver(tmp_path / "a.bin", radar=SMALL))
     np.testing.assert_array_equal(column(items, "iq"), frames(3)[:2])
     assert isinstance(lost, Lost)
     assert (lost.stream, lost.cause, lost.count, lost.t_ns) == (
@@ -141,12 +124,8 @@ def test_a_cut_tail_is_one_counted_loss(tmp_path: Path, tail: int) -> None:
 def test_open_again_plays_again(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(frames(2).tobytes()[:-5])
     radar = driver(tmp_path / "a.bin", radar=SMALL)
-    runs = []
     for _ in range(3):
-        radar.open()
-        runs.append(read_all(radar))
-        radar.close()
-    for run in runs:
+        _, run = play(radar)
         assert [type(item) for item in run] == [Sample, Lost]
         assert np.asarray(run[0].t_ns).tolist() == [0]
         np.testing.assert_array_equal(column(run, "iq"), frames(2)[:1])
@@ -159,9 +138,7 @@ def test_a_folder_is_played_in_the_order_of_its_numbers(tmp_path: Path) -> None:
     (tmp_path / "1.bin").write_bytes(data[:1].tobytes())
     (tmp_path / "3.bin").write_bytes(b"")
     (tmp_path / "notes.txt").write_text("not a frame")
-    radar = driver(tmp_path, radar=SMALL)
-    radar.open()
-    items = read_all(radar)
+    _, items = play(driver(tmp_path, radar=SMALL))
     assert [type(item) for item in items] == [Sample] * 3 + [Lost] + [Sample] * 2
     np.testing.assert_array_equal(column(items, "iq"), data[[0, 1, 2, 4, 5]])
     stamps = [int(np.max(item.t_ns)) for item in items]  # the lost frame keeps its place in time
@@ -178,10 +155,7 @@ def test_a_file_with_packet_headers_is_played_as_packets_from_the_network(tmp_pa
     ]
     records[10:11] = records[10:11] * 2
     (tmp_path / "a.bin").write_bytes(b"".join(records[:4] + records[5:20] + records[24:]))
-    radar = driver(tmp_path / "a.bin", radar=SMALL)
-    radar.open()
-    items = read_all(radar)
-    radar.close()
+    _, items = play(driver(tmp_path / "a.bin", radar=SMALL))
     got = samples(items)
     for sample in got:
         index = round(int(sample.t_ns[0]) / 33.3e6)
@@ -207,9 +181,7 @@ def test_less_than_a_frame_names_what_is_needed(tmp_path: Path, size: int) -> No
         assert word in str(caught.value)
 
 
-def test_missing_sources(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"none\.bin: no such file"):
-        driver(tmp_path / "none.bin", radar=SMALL).open()
+def test_a_folder_without_a_capture(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"no \.bin file"):
         driver(tmp_path, radar=SMALL).open()
 
@@ -304,10 +276,8 @@ def test_red_rovers_keys_are_all_known() -> None:
 
 
 def played(count: int, **options: Any) -> list[Sample]:
-    radar = driver("", "sim", **options)
-    radar.open()
-    items = [radar.read() for _ in range(count)]
-    radar.close()
+    with opened(driver("", "sim", **options)) as radar:
+        items = [radar.read() for _ in range(count)]
     return [item for item in items if isinstance(item, Sample)]
 
 
@@ -326,32 +296,30 @@ def test_sim_is_the_same_for_the_same_options() -> None:
 
 def test_sim_stream_and_stamps() -> None:
     """A frame is stamped when its last chirp ends; the world begins at 0."""
-    radar = driver("", "sim", radar={"frame_period": 40.0})
-    (spec,) = radar.open()
-    assert not spec.finite and radar.origin_ns == 0
-    assert spec.rate_hz == 25.0
-    assert spec.channel("iq").shape == SIM_CHIRP.shape
-    for _ in range(2):  # a second open starts afresh
-        samples = [radar.read() for _ in range(3)]
-        assert [np.asarray(s.t_ns).tolist() for s in samples if isinstance(s, Sample)] == [
-            [7_680_000], [47_680_000], [87_680_000],
-        ]  # fmt: skip
-        for sample in samples:
-            assert isinstance(sample, Sample)
-            values = np.asarray(sample.data["iq"])
-            assert (values.shape, values.dtype) == ((1, *SIM_CHIRP.shape), np.dtype("<i2"))
-            assert np.asarray(sample.data["valid"]).tolist() == [1]
-            assert 50 < np.abs(values.astype(int)).max() < 32767
-        radar.close()
-        radar.open()
+    with streaming(driver("", "sim", radar={"frame_period": 40.0})) as (radar, spec):
+        assert not spec.finite and radar.origin_ns == 0
+        assert spec.rate_hz == 25.0
+        assert spec.channel("iq").shape == SIM_CHIRP.shape
+        for _ in range(2):  # a second open starts afresh
+            samples = [radar.read() for _ in range(3)]
+            assert [np.asarray(s.t_ns).tolist() for s in samples if isinstance(s, Sample)] == [
+                [7_680_000], [47_680_000], [87_680_000],
+            ]  # fmt: skip
+            for sample in samples:
+                assert isinstance(sample, Sample)
+                values = np.asarray(sample.data["iq"])
+                assert (values.shape, values.dtype) == ((1, *SIM_CHIRP.shape), np.dtype("<i2"))
+                assert np.asarray(sample.data["valid"]).tolist() == [1]
+                assert 50 < np.abs(values.astype(int)).max() < 32767
+            radar.close()
+            radar.open()
 
 
 def test_sim_skips_what_is_not_looked_at() -> None:
     """A driver that comes back after an hour is there at once: 72000 frames would take minutes."""
-    radar = driver("", "sim")
-    radar.open()
-    for _ in range(72_000):
-        last = radar.read()
+    with opened(driver("", "sim")) as radar:
+        for _ in range(72_000):
+            last = radar.read()
     assert isinstance(last, Sample) and int(last.t_ns[0]) == 71_999 * 50_000_000 + 7_680_000
     expected = SimulatedRadar(SIM_CHIRP, "qqii").frame(71_999)
     np.testing.assert_array_equal(np.asarray(last.data["iq"])[0], expected)
@@ -378,9 +346,8 @@ def test_sim_goes_through_the_packets_of_a_card(monkeypatch: pytest.MonkeyPatch)
 
 def test_two_simulated_radars_have_their_own_noise() -> None:
     def first(name: str, noise: float) -> npt.NDArray[np.int16]:
-        radar = driver("", "sim", name=name, seed=2, noise=noise)
-        radar.open()
-        item = radar.read()
+        with opened(driver("", "sim", name=name, seed=2, noise=noise)) as radar:
+            item = radar.read()
         assert isinstance(item, Sample)
         return np.asarray(item.data["iq"])
 

@@ -30,7 +30,7 @@ from tests.drivers.mmwave.rig import (
     recording,
     valid,
 )
-from tests.support.devices import losses, make_driver, samples, states, times
+from tests.support.devices import losses, make_driver, opened, samples, states, streaming, times
 
 pytest.importorskip("xwr", reason="needs xwr, which is not installed")
 
@@ -62,21 +62,20 @@ def accounted(items: list[Item], truth: Frames) -> int:
 def test_an_emulated_radar_gives_what_the_simulation_gives(device: str) -> None:
     radar = {**QUICK, "device": device, "frame_period": 20.0}
     options: dict[str, Any] = {"radar": radar, "seed": 5, "scene": "straight"}
-    simulated = make_driver(MmwaveDriver, "radar", "sim", **options)
-    (expected,) = simulated.open()
-    with Rig("sim", options=options) as rig:
-        (spec,) = rig.driver.open()
-        live = samples(rig.frames(4))
-    assert spec.channels == expected.channels
-    described, simulated_one = (json.loads(s.files["radar.json"]) for s in (spec, expected))
-    assert described["antennas"].pop("calibration") is None  # nobody has measured it
-    assert simulated_one["antennas"].pop("calibration")["method"] == "ideal"
-    assert described == simulated_one
-    assert spec.rate_hz == expected.rate_hz and not spec.finite
-    for sample in live:
-        same = simulated.read()
-        assert isinstance(same, Sample) and valid(sample) == 1
-        np.testing.assert_array_equal(iq(sample), iq(same))
+    with streaming(make_driver(MmwaveDriver, "radar", "sim", **options)) as (simulated, expected):
+        with Rig("sim", options=options) as rig:
+            (spec,) = rig.driver.open()
+            live = samples(rig.frames(4))
+        assert spec.channels == expected.channels
+        described, simulated_one = (json.loads(s.files["radar.json"]) for s in (spec, expected))
+        assert described["antennas"].pop("calibration") is None  # nobody has measured it
+        assert simulated_one["antennas"].pop("calibration")["method"] == "ideal"
+        assert described == simulated_one
+        assert spec.rate_hz == expected.rate_hz and not spec.finite
+        for sample in live:
+            same = simulated.read()
+            assert isinstance(same, Sample) and valid(sample) == 1
+            np.testing.assert_array_equal(iq(sample), iq(same))
 
 
 def test_frames_come_with_rising_times_at_their_pace(tmp_path: Path) -> None:
@@ -188,9 +187,8 @@ def test_frames_that_the_radar_left_out_are_counted(monkeypatch: pytest.MonkeyPa
         )
         batches.append(Batch(packets, sizes, t_ns, addresses, dropped))
     monkeypatch.setattr("drivers.mmwave.live.RadarCapture", lambda *_: Canned(batches))
-    radar = make_driver(MmwaveDriver, "radar", "dca1000", radar=QUICK)
-    radar.open()
-    items = [radar.read() for _ in range(38)]
+    with opened(make_driver(MmwaveDriver, "radar", "dca1000", radar=QUICK)) as radar:
+        items = [radar.read() for _ in range(38)]
     assert [loss.count for loss in lost(items, "device")] == [3]
     for k, sample in enumerate(samples(items)):
         assert valid(sample) == 1 and (iq(sample) == k + 1).all()
@@ -306,7 +304,7 @@ def test_what_the_card_says_on_its_own_is_recorded(tmp_path: Path) -> None:
 # What is not there, or not what it should be
 
 
-def opened(rig: Rig, error: type[Exception], match: str) -> None:
+def refused(rig: Rig, error: type[Exception], match: str) -> None:
     with rig, pytest.raises(error, match=match):
         rig.driver.open()
 
@@ -317,17 +315,7 @@ def test_without_a_card() -> None:
         port = silent.getsockname()[1]
         rig = Rig("sim", changes={("capture", "config_port"): port}, patience_s=0.3)
         message = rf"^radar: dca1000://127.0.0.2: the capture card does not answer at .*:{port}$"
-        opened(rig, DeviceError, message)
-
-
-def test_without_the_network_interface() -> None:
-    rig = Rig("sim", changes={("capture", "sys_ip"): "192.0.2.1"})
-    opened(rig, DeviceError, r"UDP 192\.0\.2\.1:.* needs the address sys_ip, 192\.0\.2\.1")
-
-
-def test_without_a_radar(tmp_path: Path) -> None:
-    rig = Rig("sim", changes={("radar", "port"): str(tmp_path / "ttyACM9")})
-    opened(rig, DeviceError, r"radar: dca1000://.*ttyACM9.*No such file")
+        refused(rig, DeviceError, message)
 
 
 def test_what_talks_without_end_is_no_radar() -> None:
@@ -347,14 +335,26 @@ def test_what_talks_without_end_is_no_radar() -> None:
     assert talker.said <= 65_536 + 1024
 
 
-def test_a_radar_of_another_kind_refuses() -> None:
-    rig = Rig("sim", changes={("radar", "device"): "AWR1843"})
-    opened(rig, DeviceError, r"the radar rejects 'channelCfg 15 7 0': Error: No such transmitters")
+@pytest.mark.parametrize(
+    ("group", "key", "value", "error", "text"),
+    [
+        ("capture", "sys_ip", "192.0.2.1", DeviceError,
+         r"UDP 192\.0\.2\.1:.* needs the address sys_ip, 192\.0\.2\.1"),
+        ("radar", "port", "/gone/ttyACM9", DeviceError,
+         r"radar: dca1000://.*ttyACM9.*No such file"),
+        ("radar", "device", "AWR1843", DeviceError,
+         "the radar rejects 'channelCfg 15 7 0': Error: No such transmitters"),
+        ("radar", "frequency", 76.5, ConfigError,
+         r"radar\.radar: xwr cannot set a AWR1642 to 76.5 GHz"),
+    ],
+)  # fmt: skip
+def test_devices_that_are_not_there_or_not_what_they_should_be(
+    group: str, key: str, value: Any, error: type[Exception], text: str
+) -> None:
+    refused(Rig("sim", changes={(group, key): value}), error, text)
 
 
-def test_settings_that_xwr_does_not_make() -> None:
-    rig = Rig("sim", changes={("radar", "frequency"): 76.5})
-    opened(rig, ConfigError, r"radar\.radar: xwr cannot set a AWR1642 to 76.5 GHz")
+def test_an_order_of_i_and_q_that_xwr_does_not_make() -> None:
     with pytest.raises(ConfigError, match=r"radar\.iq_order: 'iiqq'; xwr sets a radar to qqii"):
         make_driver(MmwaveDriver, "radar", "dca1000", radar=QUICK, iq_order="iiqq").open()
 

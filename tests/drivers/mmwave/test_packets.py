@@ -69,26 +69,6 @@ def test_the_stamp_is_that_of_the_last_packet_that_ends_in_the_frame() -> None:
     assert [frame.t_ns for frame in out] == [0, 0, 0, 0, 1000, 1000, 1000]
 
 
-def test_a_frame_is_the_callers_to_keep() -> None:
-    payload = stream(40)
-    out = feed(FrameAssembler(5000), make_packets(payload, 0), batch=4)
-    whole(out, payload, 5000)  # although the packets' memory was overwritten
-
-
-def test_a_lost_packet_is_zeros_and_is_counted_once() -> None:
-    size, payload = 4000, stream(30)
-    packets = np.delete(make_packets(payload, 0), 5, axis=0)  # bytes 7280 to 8736: frames 1 and 2
-    out = feed(FrameAssembler(size, window=4), packets)
-    expected = payload.copy()
-    expected[5 * PAYLOAD_BYTES : 6 * PAYLOAD_BYTES] = 0
-    assert len(out) == 10
-    for k, frame in enumerate(out):
-        assert isinstance(frame, AssembledFrame)
-        assert frame.data.tobytes() == expected[k * size : (k + 1) * size].tobytes()
-        assert frame.bytes_missing == {1: 720, 2: 736}.get(k, 0)
-        assert frame.packets_lost == (k == 1)
-
-
 def test_whole_frames_that_are_lost_are_counted() -> None:
     size, payload = 3000, stream(9000)
     packets = np.delete(make_packets(payload, 0), np.s_[10:8500], axis=0)

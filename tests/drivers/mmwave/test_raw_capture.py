@@ -92,12 +92,6 @@ def test_numbered_files_are_one_stream(tmp_path: Path, size: int, name: str) -> 
     assert played(items) == all_of(data) and losses(items) == []
 
 
-def test_ten_files_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    data = frames(40)
-    assert len(split(tmp_path, data.tobytes(), 3000)) > 10
-    assert played(read(tmp_path)) == all_of(data)
-
-
 @pytest.mark.parametrize("gone", [{0}, {1}, {0, 1}, {2, 3}])
 def test_a_file_that_is_missing_between_others_is_a_loss(tmp_path: Path, gone: set[int]) -> None:
     data, size = frames(20), 2 * PACKET

@@ -15,7 +15,7 @@ from drivers.ouster import frames, live
 from drivers.ouster.driver import OusterDriver
 from drivers.ouster.emulator import OusterEmulator
 from drivers.ouster.model import START_NS
-from tests.support.devices import make_driver, make_entry, stepped
+from tests.support.devices import make_driver, make_entry, open_again, stepped
 from tests.support.waiting import PATIENCE_S, wait_until
 
 
@@ -46,6 +46,16 @@ def running(emulator: OusterEmulator, speed: int = 1) -> Iterator[str]:
 
 def live_driver(address: str, scheme: str = "ouster", **options: Any) -> OusterDriver:
     return make_driver(OusterDriver, "lidar", scheme, address, **options)
+
+
+@contextmanager
+def recording(emulator: OusterEmulator, **options: Any) -> Iterator[OusterDriver]:
+    """A driver that is open and records from the emulator, which runs meanwhile."""
+    with running(emulator) as address:
+        driver = live_driver(address, **options)
+        open_again(driver)
+        yield driver
+        driver.close()
 
 
 def inject(emulator: OusterEmulator, kind: str, **values: Any) -> None:

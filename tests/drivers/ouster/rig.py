@@ -16,7 +16,7 @@ from drivers.ouster.driver import OusterDriver
 from recorder.codecs.streams import StreamSpec
 from tests.formats.bags.kit import Sent, cdr
 from tests.formats.pcap.test_datagrams import HOST, ethernet, ipv4, udp
-from tests.support.devices import make_driver
+from tests.support.devices import check_sample, make_driver
 
 BEAMS, COLUMNS, PER_PACKET = 16, 128, 16
 PACKETS = COLUMNS // PER_PACKET
@@ -54,15 +54,8 @@ def check_items(specs: Sequence[StreamSpec], items: list[Item]) -> None:
         stamp = int(np.max(item.t_ns))
         assert stamp >= last_ns
         last_ns = stamp
-        if not isinstance(item, Sample):
-            continue
-        assert item.t_dev_ns is not None and item.t_dev_ns.shape == item.t_ns.shape
-        channels = by_name[item.stream].channels
-        assert set(item.data) == {c.name for c in channels}
-        for c in channels:
-            values = item.data[c.name]
-            assert isinstance(values, np.ndarray) and values.flags.c_contiguous
-            assert (values.dtype, values.shape) == (c.np_dtype, (item.count, *c.shape)), c.name
+        if isinstance(item, Sample):
+            check_sample(by_name[item.stream], item)
 
 
 def samples(items: Iterable[Item], stream: str = "lidar") -> list[Any]:
@@ -92,7 +85,7 @@ def sdk_frames(pcap: Path, metadata: Path) -> list[Any]:
     return [frame for frames in source for frame in frames if frame is not None]
 
 
-def assert_same_items(got: list[Item], expected: list[Item]) -> None:
+def assert_same_items(got: Sequence[Item], expected: Sequence[Item]) -> None:
     assert len(got) == len(expected)
     for a, b in zip(got, expected, strict=True):
         if not isinstance(a, Sample) or not isinstance(b, Sample):

@@ -42,21 +42,14 @@ def test_firmware_versions(info: dict[str, str], version: tuple[int, ...]) -> No
     assert firmware_version(info) == version
 
 
-# ``/api/v1/time/sensor`` of a sensor with a GPS receiver, as its users have published it.
+# ``/api/v1/time/sensor`` of a sensor with a GPS receiver, as its users have published it, in part.
 SENSOR_TIME = {
     "multipurpose_io": {
         "nmea": {
             "leap_seconds": 0,
-            "diagnostics": {
-                "decoding": {"utc_decoded_count": 14410, "not_valid_count": 0},
-                "io_checks": {"bit_count": 8497393, "start_char_count": 25159},
-            },
-            "baud_rate": "BAUD_9600",
-            "ignore_valid_char": 0,
+            "diagnostics": {"decoding": {"utc_decoded_count": 14410, "not_valid_count": 0}},
             "locked": 1,
-            "polarity": "ACTIVE_LOW",
         },
-        "sync_pulse_out": {"polarity": "ACTIVE_HIGH", "frequency_hz": 1},
         "mode": "INPUT_NMEA_UART",
     },
     "sync_pulse_in": {"polarity": "ACTIVE_HIGH", "diagnostics": {"count": 30920}, "locked": 1},

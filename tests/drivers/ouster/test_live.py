@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from tests.drivers.ouster.ouster_device import (
     inject,
     live_driver,
     packets_missing,
+    recording,
     reported,
     running,
     sweeps,
@@ -50,6 +51,7 @@ from tests.drivers.ouster.rig import (
 from tests.support.devices import free_port, losses, open_again, read_until, states
 from tests.support.waiting import wait_until
 
+Sensor = Callable[..., OusterEmulator]
 FAST = 5  # times as fast as time goes
 OS0 = ("OS-0-32-U1_v2.2.0_1024x10.pcap", "OS-0-32-U1_v2.2.0_1024x10.json")
 
@@ -66,6 +68,17 @@ def record(emulator: OusterEmulator, enough: Any, speed: int = FAST, **options: 
     check_items(specs, items)
     # At such a speed the device's clock runs away from the host's.
     return [i for i in items if not (isinstance(i, State) and "device_clock_step_ns" in i.values)]
+
+
+@pytest.fixture
+def sensor(tmp_path: Path) -> Sensor:
+    """Makes emulators of the small sensor, or of another one, with these faults."""
+
+    def make(*faults: Fault, info: Any = None) -> OusterEmulator:
+        metadata = write_metadata(tmp_path, info or make_info())
+        return emulator_for("sim", "", faults, metadata=metadata)
+
+    return make
 
 
 def columns_told(items: list[Item]) -> int:
@@ -148,10 +161,8 @@ def test_a_capture_through_the_emulator_gives_what_pcap_gives(
     assert columns_told(items) == columns_told(expected)
 
 
-def test_counted_loss_is_injected_loss(tmp_path: Path) -> None:
-    metadata = write_metadata(tmp_path, make_info())
-    faults = [Fault("loss", 0.2, 1.3, rate=0.1), Fault("loss", 0.7, count=60)]
-    emulator = emulator_for("sim", "", faults, metadata=metadata)
+def test_counted_loss_is_injected_loss(sensor: Sensor) -> None:
+    emulator = sensor(Fault("loss", 0.2, 1.3, rate=0.1), Fault("loss", 0.7, count=60))
     items = record(emulator, until(emulator, 1.8), speed=1)
     assert emulator.injected["loss"] > 70
     assert packets_missing(items) + imu_missing(items) == emulator.injected["loss"]
@@ -173,10 +184,8 @@ def test_counted_loss_is_injected_loss(tmp_path: Path) -> None:
 
 
 @pytest.mark.campaign
-def test_reordered_and_repeated_packets_cost_nothing(tmp_path: Path) -> None:
-    metadata = write_metadata(tmp_path, make_info())
-    faults = [Fault("reorder", 0.2, 2.0, rate=0.1), Fault("duplicate", 0.2, 2.0, rate=0.1)]
-    emulator = emulator_for("sim", "", faults, metadata=metadata)
+def test_reordered_and_repeated_packets_cost_nothing(sensor: Sensor) -> None:
+    emulator = sensor(*(Fault(kind, 0.2, 2.0, rate=0.1) for kind in ("reorder", "duplicate")))
     items = record(emulator, until(emulator, 2.5))
     assert emulator.injected["reorder"] > 5 and emulator.injected["duplicate"] > 5
     assert packets_missing(items) == imu_missing(items) == 0
@@ -186,10 +195,9 @@ def test_reordered_and_repeated_packets_cost_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.campaign
-def test_damaged_packets_are_found_by_their_checksum(tmp_path: Path) -> None:
+def test_damaged_packets_are_found_by_their_checksum(sensor: Sensor) -> None:
     info = make_info("RNG19_RFL8_SIG16_NIR16_DUAL", "ACCEL32_GYRO32_NMEA")
-    faults = [Fault("corrupt", 0.2, 2.0, rate=0.1)]
-    emulator = emulator_for("sim", "", faults, metadata=write_metadata(tmp_path, info))
+    emulator = sensor(Fault("corrupt", 0.2, 2.0, rate=0.1), info=info)
     items = record(emulator, until(emulator, 2.5), speed=2)
     corrupt = sum(i.values.get("packets_corrupt", 0) for i in items if isinstance(i, State))
     assert corrupt == emulator.injected["corrupt"] > 5
@@ -200,7 +208,7 @@ def test_damaged_packets_are_found_by_their_checksum(tmp_path: Path) -> None:
 
 @pytest.mark.campaign
 def test_a_packet_that_cannot_be_decoded_costs_nothing_of_the_imu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sensor: Sensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Samples of the IMU wait for the sweep that such a packet ends."""
     take, taken, raised = Assembly.take, 0, 0
@@ -214,8 +222,7 @@ def test_a_packet_that_cannot_be_decoded_costs_nothing_of_the_imu(
         yield from take(assembly, packet)
 
     monkeypatch.setattr(Assembly, "take", sometimes)
-    emulator = emulator_for("sim", "", metadata=write_metadata(tmp_path, make_info()))
-    items = record(emulator, sweeps(8))
+    items = record(sensor(), sweeps(8))
     device_ns = np.concatenate([s.t_dev_ns for s in samples(items, "lidar_imu")])
     assert len(device_ns) > 50 and (np.diff(device_ns) < 15_000_000).all()  # at 100 Hz
     corrupt = sum(i.values.get("packets_corrupt", 0) for i in items if isinstance(i, State))
@@ -224,16 +231,14 @@ def test_a_packet_that_cannot_be_decoded_costs_nothing_of_the_imu(
 
 
 @pytest.mark.campaign
-def test_a_stalled_sensor_misses_what_it_did_not_send(tmp_path: Path) -> None:
-    metadata = write_metadata(tmp_path, make_info())
-    emulator = emulator_for("sim", "", [Fault("stall", 0.33, 0.6)], metadata=metadata)
+def test_a_stalled_sensor_misses_what_it_did_not_send(sensor: Sensor) -> None:
+    emulator = sensor(Fault("stall", 0.33, 0.6))
     items = record(emulator, until(emulator, 1.3), speed=1)
     assert emulator.injected["stall"] == packets_missing(items) + imu_missing(items) > 0
 
 
-def test_a_rebooted_sensor_is_noticed_and_its_metadata_recorded(tmp_path: Path) -> None:
-    metadata = write_metadata(tmp_path, make_info())
-    emulator = emulator_for("sim", "", metadata=metadata)
+def test_a_rebooted_sensor_is_noticed_and_its_metadata_recorded(sensor: Sensor) -> None:
+    emulator = sensor()
     with running(emulator) as address:
         driver = live_driver(address, persist=True, timeout_s=30.0)
         specs = open_again(driver)
@@ -254,9 +259,8 @@ def test_a_rebooted_sensor_is_noticed_and_its_metadata_recorded(tmp_path: Path) 
 
 
 @pytest.mark.campaign
-def test_a_sensor_that_is_pulled_off_and_comes_back(tmp_path: Path) -> None:
-    metadata = write_metadata(tmp_path, make_info())
-    emulator = emulator_for("sim", "", [Fault("unplug", 0.2, 1e6)], metadata=metadata)
+def test_a_sensor_that_is_pulled_off_and_comes_back(sensor: Sensor) -> None:
+    emulator = sensor(Fault("unplug", 0.2, 1e6))
     with running(emulator) as address:
         driver = live_driver(address, timeout_s=0.5)
         open_again(driver)
@@ -276,18 +280,14 @@ def test_a_sensor_that_is_pulled_off_and_comes_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.campaign  # needs an emulated sensor that keeps its rate
-def test_a_clock_that_jumps_is_told(tmp_path: Path) -> None:
+def test_a_clock_that_jumps_is_told(sensor: Sensor) -> None:
     """Farther than a busy machine pauses: a packet that is late looks like a step back."""
-    metadata = write_metadata(tmp_path, make_info())
-    emulator = emulator_for("sim", "", metadata=metadata)
-    with running(emulator) as address:
-        driver = live_driver(address)
-        open_again(driver)
+    emulator = sensor()
+    with recording(emulator) as driver:
         items = read_until(driver, sweeps(1))
         inject(emulator, "clock_jump", value=60.0)
         items += read_until(driver, lambda items: any(steps(items)))
         items += read_until(driver, sweeps(1))
-        driver.close()
     (step,) = steps(items)
     assert step == pytest.approx(60e9, abs=30e9)
     assert not losses(items)
@@ -330,16 +330,12 @@ def test_settings_are_set_and_recorded() -> None:
     assert sync["ptp_port_state"] == "SLAVE" and sync["ptp_utc_offset_s"] == 37
 
 
-def test_alerts_are_told_and_named(tmp_path: Path) -> None:
-    info = make_info()
-    emulator = emulator_for("sim", "", metadata=write_metadata(tmp_path, info))
-    with running(emulator) as address:
-        driver = live_driver(address)
-        open_again(driver)
+def test_alerts_are_told_and_named(sensor: Sensor) -> None:
+    emulator = sensor()
+    with recording(emulator) as driver:
         assert emulator._api is not None
         emulator._api.alerts.append({"id": "0x01000015", "msg": "too warm"})
         items = read_until(driver, reported("alerts"))
-        driver.close()
     told = states(items)
     assert next(s["alert_flags"] for s in told if "alert_flags" in s) == 1
     assert next(s for s in told if "alerts" in s)["alerts"][0]["msg"] == "too warm"
@@ -452,12 +448,9 @@ def test_sources_that_cannot_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.campaign
-def test_a_small_buffer_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    emulator = emulator_for("sim", "", metadata=write_metadata(tmp_path, make_info()))
-    items = record(emulator, reported("socket_buffer_bytes"), socket_buffer_mb=1e5)
-    (state,) = (
-        i.values for i in items if isinstance(i, State) and "socket_buffer_bytes" in i.values
-    )
+def test_a_small_buffer_is_told(sensor: Sensor, capsys: pytest.CaptureFixture[str]) -> None:
+    items = record(sensor(), reported("socket_buffer_bytes"), socket_buffer_mb=1e5)
+    (state,) = (values for values in states(items) if "socket_buffer_bytes" in values)
     assert state["socket_buffer_bytes"] < state["socket_buffer_bytes_asked"]
     assert "net.core.rmem_max" in capsys.readouterr().err
 

@@ -27,6 +27,7 @@ from tests.drivers.ouster.ouster_device import (
     emulator_for,
     inject,
     live_driver,
+    recording,
     reported,
     running,
     sweeps,
@@ -119,9 +120,7 @@ def test_settings_that_are_lost_while_the_sensor_sends_are_set_again(
     emulator: OusterEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("drivers.ouster.http_api._POLL_S", 0.05)
-    with running(emulator) as address:
-        driver = live_driver(address, settings=WANTED)
-        open_again(driver)
+    with recording(emulator, settings=WANTED) as driver:
         read_until(driver, sweeps(1))
         api = api_of(emulator)
         with api.lock:
@@ -136,7 +135,6 @@ def test_settings_that_are_lost_while_the_sensor_sends_are_set_again(
             read_until(driver, lambda _: False)
         driver.close()
         open_again(driver)
-        driver.close()
     assert has(emulator) == WANTED
 
 

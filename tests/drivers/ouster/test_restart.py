@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ouster.sdk import core
@@ -16,6 +17,7 @@ from tests.drivers.ouster.rig import (
     SERIAL,
     SWEEP_NS,
     T0_NS,
+    Packets,
     assert_equals_frame,
     driver_for,
     flat,
@@ -28,20 +30,26 @@ from tests.drivers.ouster.rig import (
     write,
 )
 
+NUMBERS = (900, 901, 3, 4, 5, 6)
+
+
+def restarted_after_two(info: Any, count: int) -> list[Packets]:
+    return [
+        lidar_packets(info, make_frame(info, n, k), INIT_ID + (k >= 2))
+        for k, n in enumerate(NUMBERS[:count])
+    ]
+
 
 @pytest.mark.parametrize("profile", ["RNG15_RFL8_NIR8", "LEGACY"])
 def test_a_restarted_sensor_goes_on_and_loses_nothing(tmp_path: Path, profile: str) -> None:
     """LEGACY packets have no initialization id: there the ids that stay behind tell."""
     info = make_info(profile)
-    sweeps = [
-        lidar_packets(info, make_frame(info, n, k), INIT_ID + (k >= 2))
-        for k, n in enumerate([900, 901, 3, 4, 5, 6])
-    ]
+    sweeps = restarted_after_two(info, 6)
     _, items = play(driver_for("pcap", write(tmp_path, info, flat(sweeps))))
     restarts = [i for i in items if isinstance(i, State) and "sensor_restarted" in i.values]
     assert len(restarts) == 1
     assert not [i for i in items if isinstance(i, Lost)]
-    expected = [make_frame(info, n, k) for k, n in enumerate([900, 901, 3, 4, 5, 6])]
+    expected = [make_frame(info, n, k) for k, n in enumerate(NUMBERS)]
     for sample, frame in zip(samples(items), expected, strict=True):
         assert_equals_frame(sample, frame)
 
@@ -53,10 +61,7 @@ def test_a_restart_comes_in_its_turn_between_the_imus_samples(
 ) -> None:
     """`play` checks the order; the sensor restarts behind the end of a sweep, or in it."""
     info = make_info(profile)
-    sweeps = [
-        lidar_packets(info, make_frame(info, n, k), INIT_ID + (k >= 2))
-        for k, n in enumerate([900, 901, 3, 4, 5])
-    ]
+    sweeps = restarted_after_two(info, 5)
     del sweeps[1][kept:]
     step_ns = SWEEP_NS // 20
     imu = [imu_packet(T0_NS + k * step_ns + 1, DEVICE0_NS + k * step_ns) for k in range(1, 100)]

@@ -31,7 +31,7 @@ from tests.formats.pcap.test_datagrams import (
     pcap,
     udp,
 )
-from tests.support.devices import free_port, opened, read_all
+from tests.support.devices import free_port, opened, read_all, streaming
 
 UDP = KINDS["udp"]
 LENGTHS = (0, 1, 1206, 1472, 9000, 65507)
@@ -237,11 +237,9 @@ def test_a_capture_is_played_as_it_came(tmp_path: Path) -> None:
 
 def test_all_ports_of_a_capture(tmp_path: Path) -> None:
     path = write_capture(tmp_path / "a.pcap", [(1, b"a"), (2, b"b"), (1, b"c")])
-    driver = driver_for("file", str(path))
-    (spec,) = driver.open()
-    assert spec.settings == {"address": "10.0.0.1", "port": 1}
-    (sample,) = read_all(driver)
-    driver.close()
+    with streaming(driver_for("file", str(path))) as (driver, spec):
+        assert spec.settings == {"address": "10.0.0.1", "port": 1}
+        (sample,) = read_all(driver)
     assert isinstance(sample, Sample)
     assert np.asarray(sample.data["port"]).tolist() == [1, 2, 1]
 
@@ -279,8 +277,6 @@ def test_what_is_no_capture_is_named(tmp_path: Path, data: bytes, text: str) -> 
     path.write_bytes(data)
     with pytest.raises(SourceError, match=rf"lidar: file:.*a.pcap: {text}"):
         driver_for("file", str(path)).open()
-    with pytest.raises(SourceError, match="no such file"):
-        driver_for("file", str(tmp_path / "gone.pcap")).open()
 
 
 def test_the_whole_datagrams_of_a_truncated_capture_are_played(tmp_path: Path) -> None:
@@ -393,11 +389,9 @@ def test_batches_of_a_capture_are_short_in_real_time(tmp_path: Path) -> None:
 
 
 def test_the_simulated_sender_numbers_its_datagrams() -> None:
-    driver = driver_for("sim", "", rate=500, size=100)
-    (spec,) = driver.open()
-    assert (spec.rate_hz, driver.origin_ns) == (500.0, 0)
-    samples = [driver.read() for _ in range(40)]
-    driver.close()
+    with streaming(driver_for("sim", "", rate=500, size=100)) as (driver, spec):
+        assert (spec.rate_hz, driver.origin_ns) == (500.0, 0)
+        samples = [driver.read() for _ in range(40)]
     heads, lengths, times = [], set(), []
     for sample in samples:
         assert isinstance(sample, Sample)

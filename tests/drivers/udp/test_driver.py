@@ -132,16 +132,6 @@ def test_a_datagram_that_is_too_long_is_cut(sender: socket.socket) -> None:
         assert [packet.data for packet in drain(receiver)] == [b"x" * 10, b""]
 
 
-def test_what_the_kernel_throws_away_is_counted(sender: socket.socket) -> None:
-    with UdpReceiver("127.0.0.1", 0, 1 << 14, 1.0, force=False) as receiver:
-        for _ in range(500):
-            sender.sendto(bytes(1400), ("127.0.0.1", receiver.port))
-        count = len(drain(receiver))
-        sender.sendto(b"last", ("127.0.0.1", receiver.port))
-        count += len(drain(receiver))
-        assert receiver.overflow > 100 and count + receiver.overflow == 501
-
-
 def test_ipv6_and_multicast() -> None:
     with (
         UdpReceiver("::1", 0, 1 << 16, 1.0) as receiver,
@@ -255,7 +245,7 @@ def test_losses_add_up_over_the_wrap_of_the_kernels_count(kernel: Kernel) -> Non
     assert kernel._receiver.overflow == 0x100000009, "the last that has one"
 
 
-def test_what_the_kernel_throws_away_later_is_counted_too(sender: socket.socket) -> None:
+def test_what_the_kernel_throws_away_is_counted(sender: socket.socket) -> None:
     with UdpReceiver("127.0.0.1", 0, 1 << 14, 1.0, force=False) as receiver:
         came = 0
         for turn in range(1, 4):
@@ -264,7 +254,7 @@ def test_what_the_kernel_throws_away_later_is_counted_too(sender: socket.socket)
             came += len(drain(receiver))
             sender.sendto(b"last", ("127.0.0.1", receiver.port))
             came += len(drain(receiver))
-            assert came + receiver.overflow == 301 * turn
+            assert came + receiver.overflow == 301 * turn and receiver.overflow > 100 * turn
 
 
 def test_the_buffer_is_what_was_asked_for_not_what_the_kernel_makes_of_it() -> None:
@@ -274,18 +264,11 @@ def test_the_buffer_is_what_was_asked_for_not_what_the_kernel_makes_of_it() -> N
         assert (receiver.asked_bytes, receiver.granted_bytes) == (1 << 15, 1 << 15)
     with UdpReceiver("127.0.0.1", 0, limit + 1, 0.0, force=False) as receiver:
         assert (receiver.asked_bytes, receiver.granted_bytes) == (limit + 1, limit)
-        assert make_cap_warning(receiver, "lidar") is not None
-    with UdpReceiver("127.0.0.1", 0, limit, 0.0, force=False) as receiver:
-        assert receiver.granted_bytes == limit and make_cap_warning(receiver, "lidar") is None
-
-
-def test_a_buffer_that_is_capped_is_told() -> None:
-    with UdpReceiver("127.0.0.1", 0, 1 << 40, 0.0, force=False) as receiver:
         warning = make_cap_warning(receiver, "lidar") or ""
     assert warning.startswith("lidar: the kernel gives UDP port")
     assert "sudo sysctl -w net.core.rmem_max=" in warning
-    with UdpReceiver("127.0.0.1", 0, 1 << 14, 0.0) as receiver:
-        assert make_cap_warning(receiver, "lidar") is None
+    with UdpReceiver("127.0.0.1", 0, limit, 0.0, force=False) as receiver:
+        assert receiver.granted_bytes == limit and make_cap_warning(receiver, "lidar") is None
 
 
 def test_what_cannot_be_bound_is_named() -> None:

@@ -3,57 +3,21 @@
 from __future__ import annotations
 
 import socket
-import struct
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from drivers.kit.driver import Sample
 from drivers.kit.emulator_faults import Fault
-from drivers.sim.emulated_rig import make_emulator
-from drivers.udp.driver import UdpDriver
-from drivers.udp.emulator import UdpEmulator
 from drivers.udp.simulated import HEAD
 from recorder.common.errors import SourceError
 from tests.drivers.reading import receiving, steps_of
+from tests.drivers.test_datagram_devices import KINDS
 from tests.drivers.udp.rig import driver_for, payloads, read_payloads, write_capture
-from tests.formats.pcap.test_datagrams import ethernet, ipv4, udp
-from tests.support.devices import make_entry, opened
+from tests.support.devices import opened
 
 S = 1_000_000_000
-
-
-def emulator_for(
-    scheme: str, address: str, faults: Sequence[Fault] = (), loop: bool = False, **options: Any
-) -> UdpEmulator:
-    entry = make_entry(UdpDriver, "lidar", "udp", scheme, address, loop=loop, **options)
-    made = make_emulator(entry, faults, seed=3)
-    assert isinstance(made, UdpEmulator)
-    return made
-
-
-def timed_capture(path: Path, steps_ms: Sequence[int]) -> Path:
-    """A capture with a datagram at each time; its payload is its number."""
-    write_capture(path, [])
-    with path.open("ab") as file:
-        for k, ms in enumerate(steps_ms):
-            frame = ethernet(ipv4(udp(b"%d" % k, 2368)))
-            times = 1000 + ms // 1000, ms % 1000 * 1000
-            file.write(struct.pack("<IIII", *times, len(frame), len(frame)) + frame)
-    return path
-
-
-def test_a_loop_sends_again(tmp_path: Path) -> None:
-    path = timed_capture(tmp_path / "a.pcap", [0, 50, 20])
-    emulator = emulator_for("file", str(path), loop=True)
-    with receiving(emulator) as made:
-        got = steps_of(emulator, made, 850)
-    times = [500, 550, 550, 650, 700, 700, 800, 850, 850]  # the last stamp steps back
-    assert got == list(zip(times, [b"0", b"1", b"2"] * 3, strict=True))
-    assert not emulator.finished
 
 
 def test_one_port_is_chosen_and_another_machine_can_be_sent_to(tmp_path: Path) -> None:
@@ -61,7 +25,7 @@ def test_one_port_is_chosen_and_another_machine_can_be_sent_to(tmp_path: Path) -
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there:
         there.bind(("127.0.0.2", 0))
         to = f"127.0.0.2:{there.getsockname()[1]}"
-        emulator = emulator_for("file", str(path), port=1, to=to)
+        emulator = KINDS["udp"].emulator("file", str(path), port=1, to=to)
         assert emulator.start().source == f"udp:{to}"
         run_all = [emulator.step(k * S) for k in range(3)]
         emulator.stop()
@@ -72,7 +36,7 @@ def test_one_port_is_chosen_and_another_machine_can_be_sent_to(tmp_path: Path) -
 
 def test_a_datagram_without_bytes_has_none_to_corrupt(tmp_path: Path) -> None:
     path = write_capture(tmp_path / "a.pcap", [(1, b""), (1, b"x")])
-    emulator = emulator_for("file", str(path), [Fault("corrupt", rate=1.0)])
+    emulator = KINDS["udp"].emulator("file", path, Fault("corrupt", rate=1.0))
     with receiving(emulator) as made:
         (_, empty), (_, damaged) = steps_of(emulator, made, 3000)
     assert empty == b"" and len(damaged) == 1 and damaged != b"x"
@@ -82,11 +46,11 @@ def test_a_datagram_without_bytes_has_none_to_corrupt(tmp_path: Path) -> None:
 def test_a_capture_without_datagrams_is_named(tmp_path: Path) -> None:
     path = write_capture(tmp_path / "a.pcap", [(1, b"a")])
     with pytest.raises(SourceError, match="has no datagram to send"):
-        emulator_for("file", str(path), port=2).start()
+        KINDS["udp"].emulator("file", str(path), port=2).start()
 
 
 def test_the_driver_records_what_is_sent() -> None:
-    emulator = emulator_for("sim", "", rate=1000, size=9000)
+    emulator = KINDS["udp"].emulator("sim", "", rate=1000, size=9000)
     host, port = emulator.start().source.removeprefix("udp:").split(":")
     try:
         with opened(driver_for("udp", f"{host}:{port}", timeout_s=0)) as driver:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from drivers.kit.driver import Item, Lost, State
+from drivers.kit.driver import Lost, State
 from recorder.common.errors import FormatError, SourceError
 from recorder.formats.pcap.datagrams import Datagram, read_datagrams
 from tests.drivers.fuzzing import COUNT, GROWTH, mutated, resident
 from tests.drivers.udp.rig import driver_for, payloads
 from tests.formats.pcap.test_datagrams import ethernet, ipv4, ipv6, pcap, pcapng, udp
-from tests.support.devices import read_all
+from tests.support.devices import opened, play_out, read_all
 
 
 def captures() -> list[bytes]:
@@ -43,25 +43,13 @@ def check(path: Path, data: bytes, port: int | None) -> int:
         fault = False
     except FormatError:
         fault = True
-    driver = driver_for("file", str(path), "max", port=port)
-    items: list[Item] = []
-    refused = False
-    try:
-        driver.open()
-        while True:
-            item = driver.read()
-            if item is not None:
-                items.append(item)
-    except SourceError as error:
-        assert str(error).startswith(f"lidar: file:{path}: ")
-        assert fault or not items
-        refused = True
-    except Exception as error:
-        if type(error).__name__ != "EndOfSource":
-            raise
+    items, refused = play_out(driver_for("file", str(path), "max", port=port))
+    if refused is None:
         assert not fault
-    finally:
-        driver.close()
+    else:
+        assert isinstance(refused, SourceError)
+        assert str(refused).startswith(f"lidar: file:{path}: ")
+        assert fault or not items
     for item in items:
         assert isinstance(item, Lost | State) or 0 < item.count <= 256
     if refused and not fault:
@@ -95,7 +83,5 @@ def test_many_mutated_captures(tmp_path: Path) -> None:
 def test_the_captures_themselves_are_whole(tmp_path: Path) -> None:
     for data in captures():
         (tmp_path / "a.pcap").write_bytes(data)
-        driver = driver_for("file", str(tmp_path / "a.pcap"), "max")
-        driver.open()
-        assert payloads(read_all(driver)) == [b"", bytes(64), bytes(range(200)), b"six"]
-        driver.close()
+        with opened(driver_for("file", str(tmp_path / "a.pcap"), "max")) as driver:
+            assert payloads(read_all(driver)) == [b"", bytes(64), bytes(range(200)), b"six"]

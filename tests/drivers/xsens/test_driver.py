@@ -27,7 +27,7 @@ from tests.drivers.xsens.xsens_logs import (
     sample,
 )
 from tests.drivers.xsens.xsens_played import driver_of, play, play_all
-from tests.support.devices import column, device_times, losses, read_all, samples, times
+from tests.support.devices import column, device_times, losses, opened, read_all, samples, times
 
 KINDS = ("quaternion", "euler_angles", "rotation_matrix")
 PERIOD_NS = 10_000_000
@@ -385,18 +385,16 @@ def test_received_and_lost_are_what_was_sent(
 
 def test_memory_stays_flat(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(path, *log(4_000))
-    driver = driver_of(path)
-    driver.open()
-    source = driver.source
-    assert isinstance(source, played.LogSource)
-    most = count = 0
-    with pytest.raises(EndOfSource):
-        while True:
-            item = driver.read()
-            assert isinstance(item, Sample)
-            count += item.count
-            most = max(most, len(source._items) + source._assembler.held)
-    driver.close()
+    with opened(driver_of(path)) as driver:
+        source = driver.source
+        assert isinstance(source, played.LogSource)
+        most = count = 0
+        with pytest.raises(EndOfSource):
+            while True:
+                item = driver.read()
+                assert isinstance(item, Sample)
+                count += item.count
+                most = max(most, len(source._items) + source._assembler.held)
     assert count == 4_000
     assert most < 1200  # what one chunk of 64 KiB holds
 

@@ -29,8 +29,10 @@ from tests.support.devices import (
     losses,
     make_driver,
     open_again,
+    opened,
     samples,
     states,
+    streaming,
     terminal,
     times,
 )
@@ -54,10 +56,8 @@ def counted(items: list[Item]) -> int:
 
 def simulated(first: int, count: int, **options: Any) -> list[Item]:
     """What the driver's own simulation gives, from sample `first` on."""
-    driver = make_driver(XsensDriver, "imu", "sim", **{"batch_ms": 0, **options})
-    driver.open()
-    items = [driver.read() for _ in range(first + count)][first:]
-    driver.close()
+    with opened(make_driver(XsensDriver, "imu", "sim", **{"batch_ms": 0, **options})) as driver:
+        items = [driver.read() for _ in range(first + count)][first:]
     return [item for item in items if item is not None]
 
 
@@ -96,10 +96,8 @@ def test_a_log_comes_out_as_it_is(tmp_path: Path) -> None:
         (spec,) = rig.driver.open()
         items = rig.read(60)
         rig.read_until(lambda _: rig.emulator.finished)
-    played = make_driver(XsensDriver, "imu", "file", path)
-    (other,) = played.open()
-    expected = [item for _ in range(60) if (item := played.read())]
-    played.close()
+    with streaming(make_driver(XsensDriver, "imu", "file", path)) as (played, other):
+        expected = [item for _ in range(60) if (item := played.read())]
     assert spec.channels == other.channels
     assert spec.settings["coordinates"] == "NED" and not spec.settings["configured"]
     for name in ("acc", "avel", "rot"):

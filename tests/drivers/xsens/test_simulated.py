@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,8 +18,8 @@ from drivers.xsens.model import ORIGIN
 from recorder.common.errors import ConfigError
 from recorder.config.options import check_options
 from recorder.perception.earth import earth_points, local_to_earth
-from tests.drivers.xsens.xsens_played import check_sample, driver_of
-from tests.support.devices import column, device_times, times
+from tests.drivers.xsens.xsens_played import driver_of
+from tests.support.devices import check_sample, column, device_times, opened, times
 
 
 def first_items(driver: XsensDriver, count: int) -> Iterator[Sample]:
@@ -67,14 +68,14 @@ def test_a_batch_is_of_no_less_than_nothing_and_of_a_second_at_most(batch_ms: fl
 def test_a_simulated_receiver_has_the_true_position(model: str) -> None:
     """The rig's true position, moved to the device's place, on Earth."""
     driver = driver_of(None, model=model, mount={"translation_m": [1.0, 2.0, 3.0]})
-    imu, gnss = driver.open()
-    assert (imu.name, gnss.name, gnss.rate_hz) == ("imu", "imu_gnss", 10)
-    items: list[Sample] = []
-    while len([item for item in items if item.stream == "imu_gnss"]) < 60:
-        item = driver.read()
-        assert isinstance(item, Sample)
-        items.append(item)
-    driver.close()
+    with closing(driver):
+        imu, gnss = driver.open()
+        assert (imu.name, gnss.name, gnss.rate_hz) == ("imu", "imu_gnss", 10)
+        items: list[Sample] = []
+        while len([item for item in items if item.stream == "imu_gnss"]) < 60:
+            item = driver.read()
+            assert isinstance(item, Sample)
+            items.append(item)
     rows = [item for item in items if item.stream == "imu_gnss"]
     for row in rows:
         check_sample(gnss, row)
@@ -102,10 +103,8 @@ def test_a_simulated_receiver_has_the_true_position(model: str) -> None:
 
 def test_positions_do_not_change_the_samples() -> None:
     def imu_of(**options: Any) -> npt.NDArray[Any]:
-        driver = driver_of(None, batch_ms=500, **options)
-        driver.open()
-        items = [item for _ in range(8) if (item := driver.read())]
-        driver.close()
+        with opened(driver_of(None, batch_ms=500, **options)) as driver:
+            items = [item for _ in range(8) if (item := driver.read())]
         return column([item for item in items if item.stream == "imu"][:2], "acc")
 
     np.testing.assert_array_equal(imu_of(), imu_of(model="MTi-680G"))

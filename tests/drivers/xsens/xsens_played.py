@@ -10,7 +10,7 @@ import numpy as np
 from drivers.kit.driver import EndOfSource, Item, Sample
 from drivers.xsens.driver import XsensDriver
 from recorder.codecs.streams import StreamSpec
-from tests.support.devices import make_driver
+from tests.support.devices import check_sample, make_driver
 
 
 def driver_of(source: Path | None, **options: Any) -> XsensDriver:
@@ -51,17 +51,3 @@ def play(driver: XsensDriver) -> tuple[StreamSpec, list[Item]]:
     """The declaration and the items of the inertial samples alone."""
     specs, items = play_all(driver)
     return specs[0], [item for item in items if item.stream == "imu"]
-
-
-def check_sample(spec: StreamSpec, item: Sample) -> None:
-    assert list(item.data) == [channel.name for channel in spec.channels]
-    for channel in spec.channels:
-        values = item.data[channel.name]
-        assert isinstance(values, np.ndarray)
-        assert values.dtype == channel.np_dtype
-        assert values.shape == (item.count, *channel.shape)
-        assert values.flags.c_contiguous
-    assert item.t_dev_ns is not None
-    assert item.t_ns.dtype == item.t_dev_ns.dtype == np.int64
-    assert item.t_ns.shape == item.t_dev_ns.shape
-    assert (np.diff(item.t_ns) > 0).all() and (item.t_dev_ns >= 0).all()
