@@ -1,4 +1,4 @@
-"""Time of the tests by folder, printed at the end of a run.
+"""Time of the tests by folder, printed at the end of a run, and failures as they come.
 
 Besides wall time the table has CPU time: of the process that ran the tests and of the processes
 that they started and waited for.  Workers of pytest-xdist send both with the report of a test.
@@ -25,6 +25,25 @@ def pytest_runtest_makereport(
     report.user_properties = [*report.user_properties, (_CPU, now - item.session.stash[_cpu])]
     item.session.stash[_cpu] = now
     return report
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Print failures as they come."""
+    config.pluginmanager.register(_Failures(config))
+
+
+class _Failures:
+    """Names of failed tests, at once: a run that is ended early has no summary."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        printer = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and printer is not None:  # a worker of pytest-xdist has none
+            crash = getattr(report.longrepr, "reprcrash", None)
+            text = crash.message.partition("\n")[0][:160] if crash else ""
+            printer.write_line(f"\nfailed: {report.nodeid} ({report.when}): {text}")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
