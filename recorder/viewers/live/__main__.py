@@ -17,8 +17,9 @@ from typing import Any
 from recorder.common.errors import RecorderError
 from recorder.common.process_setup import end_visibly
 from recorder.config.settings import LiveSettings, read_settings
-from recorder.viewers.live.backend import Notify, StaticContent, serve_backend
+from recorder.viewers.live.backend import Notify, StaticContent
 from recorder.viewers.live.hub import Hub
+from recorder.viewers.live.serving import serve_backend
 
 
 async def serve(given: dict[str, Any]) -> None:

@@ -21,10 +21,11 @@ from recorder.session.summary import folder_bytes
 from recorder.session.timeline import StreamTimeline, Timeline, make_timeline
 from recorder.session.verdict import Reason, Verdict, verdict
 from recorder.viewers.live.access import strip_paths
-from recorder.viewers.live.backend import Note, Notify, StaticContent, serve_backend
+from recorder.viewers.live.backend import Note, Notify, StaticContent
 from recorder.viewers.live.event_tail import event_note
 from recorder.viewers.live.hub import Hub
 from recorder.viewers.live.player import Player, Position
+from recorder.viewers.live.serving import serve_backend
 
 REPORT_S = 0.1
 """Interval of position reports while the player plays and a viewer is connected, in seconds."""

@@ -13,10 +13,11 @@ import pytest
 from recorder.config.settings import LiveSettings
 from recorder.session.events import make_event
 from recorder.viewers.live import daemon_link
-from recorder.viewers.live.backend import StaticContent, serve_backend
+from recorder.viewers.live.backend import StaticContent
 from recorder.viewers.live.daemon_link import LiveBackend
 from recorder.viewers.live.event_tail import EventTail
 from recorder.viewers.live.hub import Hub
+from recorder.viewers.live.serving import serve_backend
 from recorder.viewers.live.tap_source import TapSource
 from tests.support.waiting import turn_until
 from tests.viewers.live.test_summary import status, stream
