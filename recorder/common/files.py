@@ -1,4 +1,4 @@
-"""Disk operations of the writer, in one interface that tests can replace.
+"""Files: disk operations of the writer in one interface that tests can replace, and permissions.
 
 Channel files are append-only and not buffered by the C library.  `AppendFile` gathers small writes
 and hands them to the kernel in one `writev`.  Header fields that change later are patched through

@@ -163,7 +163,7 @@ class Entries:
         return [self._check_row(row) for row in rows]
 
     def since_signature(self) -> list[Entry]:
-        """Return the last `SIGN` entry and the later ones; all entries, if there is none."""
+        """Return the entries from the last `SIGN` entry on; before the first signature, all."""
         found: list[Entry] = []
         for row in self._connection.execute(f"{_ROWS} ORDER BY one.number DESC"):
             found.append(self._check_row(row))

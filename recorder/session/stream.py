@@ -313,7 +313,7 @@ class Stream:
         return range(first, max(first, last))
 
     def first_at(self, t_ns: int) -> int:
-        """Return the index of the first sample at or after a time; the length if there is none.
+        """Return the index of the first sample at or after a time; the length after the last.
 
         `SEARCH_STAMPS` stamps are kept in memory, so that times that rise are found fastest.
         """

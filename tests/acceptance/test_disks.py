@@ -73,7 +73,7 @@ def disk(tmp_path: Path) -> Disk:
     return Disk(tmp_path)
 
 
-REFUSED = {  # what is done to the file system, and what of the root is said
+REFUSED = {  # command that breaks the file system, and the end of the error
     "full": (
         'cat /dev/zero > "$root/fill" 2>&- || true',
         " cannot be written to: No space left on device",

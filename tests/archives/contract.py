@@ -105,7 +105,7 @@ class ArchiveContract:
     room: ClassVar[tuple[int, ...]] = (20_000,)
     """Bytes that a full disk takes; fewer than the archive has."""
     fault: ClassVar[str] = "drive.*radar"
-    """What is said of the damaged session."""
+    """Pattern of the error that a damaged session causes."""
     steps: ClassVar[int] = 5
     """The progress is reported in more steps than these."""
     needs_samples: ClassVar[bool] = True

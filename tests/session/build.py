@@ -319,7 +319,7 @@ def gnss_spec(name: str = "gnss") -> StreamSpec:
 def build_session(
     path: Path, *specs: StreamSpec, state: str = "clean", plain: bool = False, **how: Any
 ) -> Builder:
-    """Record streams that are alike, each as `Builder.add` is told how, and close the session."""
+    """Record streams with the same arguments of `Builder.add`, and close the session."""
     builder = Builder(path, plain=plain)
     for spec in specs:
         builder.add(spec, **how)

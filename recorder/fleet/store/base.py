@@ -79,7 +79,7 @@ class UploadRecord(msgspec.Struct):
 
     @classmethod
     def read(cls, path: Path | None, url: str | None = None) -> UploadRecord | None:
-        """Read the record in a file, for the object `url` or any object; None if there is none."""
+        """Read the record in a file, for the object `url` or any object; None without one."""
         if path is None:
             return None
         try:

@@ -175,7 +175,7 @@ def page(title: str, *content: Content, script: str = "", data: str = "") -> str
         title: title of the window.
         content: content of the body.
         script: the program's own script, at the end of the body; it must not hold ``</script``.
-        data: an element with data for other programs (`recorder.session.embedded_report`), in the
+        data: an element with data for other programs (`recorder.session.outputs`), in the
         head.
     """
     sheet = style_sheet()
