@@ -60,6 +60,15 @@ class S3Server:
             config=Config(retries={"total_max_attempts": 1}),
         )
 
+    def unfinished(self, url: str) -> dict[str, str]:
+        """Return the keys of the unfinished uploads into a store, by their ids.
+
+        Other tests of this process share the bucket, and may leave uploads in it.
+        """
+        at = {"Bucket": "fleet", "Prefix": url.removeprefix("s3://fleet/") + "/"}
+        found = self.client().list_multipart_uploads(**at).get("Uploads", ())
+        return {each["UploadId"]: each["Key"] for each in found}
+
     def close(self) -> None:
         if self.process is not None:
             self.process.send_signal(signal.SIGKILL)

@@ -43,11 +43,6 @@ def session(tmp_path: Path) -> Path:
     return make_session(tmp_path / "root/drive", large=LARGE)
 
 
-def unfinished(server: S3Server) -> list[str]:
-    found = server.client().list_multipart_uploads(Bucket="fleet").get("Uploads", ())
-    return [each["Key"] for each in found]
-
-
 @s3_servers
 @pytest.mark.parametrize(
     "request_head",
@@ -78,7 +73,7 @@ def test_a_lost_reply_changes_nothing(
     reference = open_store(f"file://{tmp_path}/reference")
     upload_session(session, reference)
     assert stored(open_store(url)) == stored(reference)
-    assert unfinished(server) == []
+    assert server.unfinished(url) == {}
 
 
 @s3_servers
@@ -99,7 +94,7 @@ def test_a_kill_before_the_reply_is_noted_leaves_nothing(
     with pytest.raises(Killed):
         upload_session(session, store)
     done = upload_session(session, open_store(url), read_back=True)
-    assert done.read_back and unfinished(server) == []
+    assert done.read_back and server.unfinished(url) == {}
     assert not (session / "_recorder/upload").exists()
 
 
@@ -117,7 +112,7 @@ def test_an_upload_of_someone_else_goes_on(
     with pytest.raises(Killed):
         upload_session(session, store)
     upload_session(session, open_store(url))
-    assert unfinished(server) == [key]
+    assert [*server.unfinished(url).values()] == [key]
     parts = client.list_parts(**theirs)["Parts"]
     assert [(part["PartNumber"], part["ETag"]) for part in parts] == [(1, etag)]
     client.abort_multipart_upload(**theirs)
@@ -131,11 +126,11 @@ def test_an_upload_ends_where_the_object_has_come_meanwhile(
     assert upload_until_part(session, store, 2)
     path = "drive/_archives/l5kit/large"
     key = f"{url.removeprefix('s3://fleet/')}/{path}"
-    assert unfinished(server) == [key]
+    assert [*server.unfinished(url).values()] == [key]
     data = (session / "_archives/l5kit/large").read_bytes()
     server.client().put_object(Bucket="fleet", Key=key, Body=data)
     upload_session(session, store, read_back=True)
-    assert unfinished(server) == [] and not (session / "_recorder/upload").exists()
+    assert server.unfinished(url) == {} and not (session / "_recorder/upload").exists()
 
 
 @pytest.mark.parametrize("server", CAMPAIGN, indirect=True)
@@ -152,7 +147,7 @@ def test_what_was_begun_of_a_file_that_is_gone_is_removed(
     download(store, "drive/_archives/l5kit/larger", tmp_path / "back", LARGE)
     assert (tmp_path / "back").read_bytes() == large.with_name("larger").read_bytes()
     if server is not None:
-        assert unfinished(server) == []
+        assert server.unfinished(store.url) == {}
     else:
         assert not list(tmp_path.rglob(".unfinished-*"))
 

@@ -195,16 +195,16 @@ def test_parts_of_a_killed_worker_are_used(
         upload = {**at, "UploadId": client.create_multipart_upload(**at)["UploadId"]}
         for number, data in enumerate(parts, 1):
             client.upload_part(**upload, PartNumber=number, Body=data)
-    theirs = uploads_of(server, url)
+    theirs = server.unfinished(url)
     with pytest.raises(Killed):
         store.upload_new("video", source, pace=killed_after(2))  # type: ignore[arg-type]
     with pytest.raises(Killed):
         store.upload_new("video", source, pace=killed_after(0))  # type: ignore[arg-type]
-    assert len(uploads_of(server, url)) == len(theirs) + 1
+    assert len(server.unfinished(url)) == len(theirs) + 1
     sent: list[int] = []
     digest = store.upload_new("video", source, pace=sent.append)
     assert sent == [12345] and same_content(store, "video", source.stat().st_size, digest)
-    assert uploads_of(server, url) == theirs
+    assert server.unfinished(url) == theirs
     for upload_id in theirs:
         client.abort_multipart_upload(**at, UploadId=upload_id)
 
@@ -224,14 +224,7 @@ def test_two_workers_may_share_an_upload(
     digests.append(store.upload_new("video", source, pace=second))
     assert digests == [sha256(source.read_bytes())] * 2
     assert same_content(store, "video", source.stat().st_size, digests[0])
-    assert uploads_of(server, url) == []
-
-
-def uploads_of(server: S3Server, url: str) -> list[str]:
-    """Uploads into a store that are not complete."""
-    at = {"Bucket": "fleet", "Prefix": url.removeprefix("s3://fleet/") + "/"}
-    found = server.client().list_multipart_uploads(**at).get("Uploads", ())
-    return sorted(each["UploadId"] for each in found)
+    assert server.unfinished(url) == {}
 
 
 @s3_stores
@@ -258,7 +251,7 @@ def test_a_download_goes_on_where_the_link_broke(
 def assert_nothing_is_left(store: Store, server: S3Server | None, record: Path) -> None:
     assert not record.exists()
     if server is not None:
-        assert not server.client().list_multipart_uploads(Bucket="fleet").get("Uploads")
+        assert server.unfinished(store.url) == {}
     else:
         folder = Path(store.url.removeprefix("file://").replace("%20", " "))
         assert [path.name for path in folder.rglob("*")] == ["video"]
