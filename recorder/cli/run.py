@@ -7,7 +7,9 @@ import os
 import signal
 import time
 from contextlib import ExitStack
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from recorder.cli.control import format_streams
@@ -49,19 +51,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Record; return 0, 3 with losses or a full disk, 1 after a disk failure, 2 without a start."""
-    from recorder.cli.finalize import configured_steps, finalize_session
-    from recorder.cli.report import report_session
-    from recorder.common.clock import SystemClock
     from recorder.config.names import check_name
-    from recorder.recording.postprocessing.steps import skip
-    from recorder.recording.preflight import check_root, extra_problem
-    from recorder.recording.sessions.session_plan import plan_session, render_config_name
     from recorder.recording.supervisor.driver_registry import load
 
     timer = PhaseTimer()
     if args.name is not None:
         check_name(args.name)
+    # While the drivers' processes import their modules.
+    imports = Thread(target=import_module, args=("recorder.recording.foreground",), daemon=True)
+    imports.start()
     config = load(args.config)
+    imports.join()
+
+    from recorder.cli.finalize import configured_steps, finalize_session
+    from recorder.cli.report import report_session
+    from recorder.common.clock import SystemClock
+    from recorder.recording.postprocessing.steps import skip
+    from recorder.recording.preflight import check_root, extra_problem
+    from recorder.recording.sessions.session_plan import plan_session, render_config_name
+
     for sentence in config.find_daemon_settings():
         note(sentence)
     if args.live and (problem := extra_problem()) is not None:

@@ -8,11 +8,13 @@ import selectors
 import shutil
 import sys
 import tracemalloc
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
 import pytest
 
+import drivers
 from recorder.common.errors import ConfigError
 from recorder.config.loading import load_config
 from recorder.config.options import Option
@@ -151,6 +153,51 @@ def test_a_driver_is_asked_once(fakes: Path) -> None:
     prefetch(["fakes.counting", "fakes.failing", "fakes.counting"])
     assert driver_schema("fakes.counting") is driver_schema("fakes.counting")
     assert (fakes / "calls").read_text() == "x"
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
+    """The modules, with their arguments, that a registry without answers runs."""
+    run, ran = driver_registry._run, []
+
+    def note(command: Sequence[str], stdin: bytes, timeout_s: float) -> driver_registry._Result:
+        ran.append(list(command[command.index("-m") + 1 :]))
+        return run(command, stdin, timeout_s)
+
+    monkeypatch.setattr(driver_registry, "_run", note)
+    monkeypatch.setattr(driver_registry, "_together", {})
+    driver_registry._probe.cache_clear()
+    yield ran
+    driver_registry._probe.cache_clear()
+
+
+def test_drivers_of_ours_are_asked_in_one_process(commands: list[list[str]]) -> None:
+    names = ["can", "udp"]
+    prefetch(names)
+    together = [driver_schema(name) for name in names]
+    assert commands == [["drivers.kit.schemas", *names]]
+    driver_registry._together.clear()
+    driver_registry._probe.cache_clear()
+    assert [driver_schema(name) for name in names] == together
+    assert commands[1:] == [["drivers.can", "schema"], ["drivers.udp", "schema"]]
+
+
+@pytest.mark.parametrize("fault", ["raise OSError", "import os; os._exit(3)", "print('no JSON')"])
+def test_a_driver_that_fails_costs_the_others_nothing(
+    commands: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    package = tmp_path / "drivers"
+    package.mkdir()
+    ours = [str(Path(drivers.__file__).parent)]
+    (package / "__init__.py").write_text(f"__path__ += {ours}")
+    (package / "bad.py").write_text(fault)
+    monkeypatch.setattr(drivers.__spec__, "submodule_search_locations", [str(package), *ours])
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    prefetch(["bad", "can", "udp"])
+    assert set(driver_schema("can").schemes) > {"can"} and driver_schema("udp")
+    with pytest.raises(ConfigError, match="driver 'bad': "):
+        driver_schema("bad")
+    assert ["drivers.bad", "schema"] in commands
 
 
 def test_a_bad_driver_is_named_with_its_line(fakes: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import ConfigError, ProtocolError, SourceError
-from recorder.common.module_launcher import driver_module_command
+from recorder.common.module_launcher import driver_module_command, module_command
 from recorder.common.secret_masking import mask_passwords
 from recorder.config.driver_schema import DriverSchema
 from recorder.config.loading import Config, load_config
@@ -85,10 +85,20 @@ def driver_schema(name: str) -> DriverSchema:
 
 
 def prefetch(names: Iterable[str]) -> None:
-    """Query several drivers in parallel and cache their schemas for `driver_schema`."""
+    """Query several drivers and cache their schemas for `driver_schema`."""
     wanted = list(dict.fromkeys(names))
     if len(wanted) > 1:
+        _prefetch_together([name for name in wanted if name in available_drivers()])
         _in_parallel(_probe, wanted)
+
+
+def _prefetch_together(names: Sequence[str]) -> None:
+    """Query our drivers in one process; keep the schemas of those that answer."""
+    command = module_command("drivers.kit.schemas", *names)
+    result = _run(command, b"", SCHEMA_TIMEOUT_S)
+    with contextlib.suppress(ValueError, TypeError, RecursionError, ProtocolError):
+        for name, wire in dict(_answer(result.stdout)).items():
+            _together[name] = DriverSchema.from_wire(wire)
 
 
 def load(path: Path) -> Config:
@@ -96,9 +106,15 @@ def load(path: Path) -> Config:
     return load_config(path, driver_schema, prefetch)
 
 
+_together: dict[str, DriverSchema] = {}
+"""Schemas that were queried together, by driver."""
+
+
 @functools.cache
 def _probe(name: str) -> DriverSchema | str:
     """Return the driver's schema, or a description of the driver's problem."""
+    if name in _together:
+        return _together[name]
     if "." not in name:
         known = available_drivers()
         if name not in known:
