@@ -472,6 +472,44 @@ def test_messages_between_chunks_are_read(tmp_path: Path) -> None:
         assert [m.sequence for m in mcap.messages()] == [9]
 
 
+@pytest.mark.parametrize(("counted", "listed"), [(0, 0), (1, 0), (2, 1)])
+def test_a_summary_that_does_not_list_all_chunks_is_not_used(
+    tmp_path: Path, counted: int, listed: int
+) -> None:
+    path = tmp_path / "a.mcap"
+    messages = [small_record(5, struct.pack("<HIQQ", 1, n, n, 0) + b"x") for n in (7, 9)]
+    chunks = [chunk_of(messages[0], (7, 7)), chunk_of(messages[1], (9, 9))]
+    at = 8 + 17 + len(DEFINITIONS)
+    statistics = struct.pack("<QHIIIIQQ", 2, 1, 1, 0, 0, counted, 7, 9)
+    index = struct.pack("<QQQQIQ", 7, 7, at, len(chunks[0]), 0, 0) + text(b"zstd") + bytes(16)
+    summary = DEFINITIONS + small_record(11, statistics + text(struct.pack("<HQ", 1, 2)))
+    summary += small_record(8, index) * listed
+    path.write_bytes(plain_file(DEFINITIONS, *chunks, summary=summary))
+    with McapReader(path) as mcap:
+        assert [m.sequence for m in mcap.messages()] == [7, 9]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "length"),
+    [(b"", 0), (struct.pack("<HQ", 1, 8), 1 << 40)],
+    ids=["without message indexes", "with longer ones than the file"],
+)
+def test_messages_behind_a_chunk_are_read(tmp_path: Path, offsets: bytes, length: int) -> None:
+    path = tmp_path / "a.mcap"
+    inside, loose = (
+        small_record(5, struct.pack("<HIQQ", 1, number, number, 0) + b"x") for number in (7, 9)
+    )
+    chunk = chunk_of(inside, (7, 7))
+    at = 8 + 17 + len(DEFINITIONS)
+    statistics = struct.pack("<QHIIIIQQ", 2, 1, 1, 0, 0, 1, 7, 9)
+    index = struct.pack("<QQQQ", 7, 7, at, len(chunk)) + text(offsets) + struct.pack("<Q", length)
+    summary = DEFINITIONS + small_record(11, statistics + text(struct.pack("<HQ", 1, 2)))
+    summary += small_record(8, index + text(b"zstd") + bytes(16))
+    path.write_bytes(plain_file(DEFINITIONS, chunk, loose, summary=summary))
+    with McapReader(path) as mcap:
+        assert [m.sequence for m in mcap.messages()] == [7, 9]
+
+
 def test_messages_at_time_zero_are_messages(tmp_path: Path) -> None:
     path = tmp_path / "a.mcap"
     with path.open("wb") as file:
