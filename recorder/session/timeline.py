@@ -168,7 +168,7 @@ def _add_samples(row: StreamTimeline, stream: Stream, start_ns: int, end_ns: int
         row.rate_hz = 1e9 / interval_ns
     limit_ns = max(_BREAK * interval_ns, (end_ns - start_ns) / PIECES)
     edges = np.linspace(start_ns, max(end_ns, start_ns + 1), RATES + 1).astype(np.int64)
-    edges[-1] += 1  # the last moment is included
+    edges[-1] = max(end_ns, start_ns + 1) + 1  # the last moment is included
     counts: npt.NDArray[np.int64] = np.zeros(RATES, np.int64)
     pieces = [Piece(first, first, DATA)]
     for at in range(0, length, WINDOW):

@@ -58,6 +58,18 @@ def test_a_clean_session_is_one_piece_a_stream(tmp_path: Path) -> None:
         assert sum(stream.rates_hz) * seconds == pytest.approx(len(made.t_ns))
 
 
+def test_the_sample_of_the_last_moment_is_counted(tmp_path: Path) -> None:
+    """Also where the moment, as a double, is up to 128 ns earlier."""
+    builder = full_session(tmp_path / "rig", 1.0)
+    stamps = builder.streams["imu"].t_ns.tolist()
+    with Session(builder.path) as session:
+        for number, end_ns in enumerate(stamps[80:], 81):
+            timeline = make_timeline(session, START_NS, end_ns)
+            seconds = (end_ns - START_NS) / RATES / 1e9
+            counted = sum(timeline.streams["imu"].rates_hz) * seconds
+            assert counted == pytest.approx(number, abs=0.01)
+
+
 def test_no_payload_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     builder = full_session(tmp_path / "rig", 0.5)
     read: set[str] = set()

@@ -12,7 +12,8 @@ import pytest
 
 from drivers.world import SCENES, World, mounts, noise
 from drivers.world.ground import ASPHALT, GRASS, MARK, PERIOD_M, SHADES, SIDEWALK, YELLOW
-from recorder.common.errors import SourceError
+from recorder.common.errors import ConfigError, SourceError
+from recorder.config.options import check_options
 
 Floats = npt.NDArray[np.float64]
 STEP_S = 1e-4
@@ -259,6 +260,9 @@ def test_a_mount_is_read_from_its_option() -> None:
     mount = mounts.make_mount("x", turned, mounts.RADAR)
     assert mount.translation_m == mounts.RADAR.translation_m
     np.testing.assert_allclose(mount.rotation @ [1, 0, 0], [0, 1, 0], atol=1e-12)
+    for key in ("translation_m", "quaternion_xyzw"):
+        with pytest.raises(ConfigError, match=rf"mount\.{key}\[0\]"):
+            check_options({"mount": mounts.MOUNT_OPTION}, {"mount": {key: ["ahead", 0, 0]}}, "cam")
     with pytest.raises(SourceError, match=r"rear: mount\.quaternion_xyzw: of length 0"):
         mounts.make_mount("rear", {"quaternion_xyzw": [0, 0, 0, 0]}, mounts.RADAR)
     with pytest.raises(SourceError, match=r"rear: mount\.translation_m: 2 numbers instead of 3"):

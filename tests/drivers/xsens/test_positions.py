@@ -201,6 +201,14 @@ def test_old_data_of_the_receiver_are_unknown() -> None:
     assert np.isnan(value(device.rows[-1], "pvt_pos")).all()
 
 
+def test_a_receiver_without_a_date_gives_no_time() -> None:
+    device = Device()
+    device.pvt(pvt=PVT._replace(valid=0))
+    for _ in range(10):
+        device.sample()
+    assert [value(row, "utc") for row in device.rows] == [0] * len(device.rows) != []
+
+
 def test_the_receiver_fills_in_where_the_filter_is_silent() -> None:
     device = Device()
     sources = []

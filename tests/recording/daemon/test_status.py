@@ -57,6 +57,12 @@ def test_an_idle_daemon_shows_the_rates_and_ages_that_drivers_report(rig: Vehicl
     assert cam["age_s"] == pytest.approx(8.02, abs=TURN_S)
 
 
+def test_a_driver_that_runs_has_a_process(rig: Vehicle) -> None:
+    assert rig.running.status()["sensors"]["cam"]["pid"] == 4711
+    rig.running.supervisor.sensors["cam"].child = None
+    assert rig.running.status()["sensors"]["cam"]["pid"] is None
+
+
 def test_counts_of_a_stream_that_is_not_declared_yet_are_no_fault(rig: Vehicle) -> None:
     """A driver reports every second, also while a slow writer has not armed it."""
     for second in range(3):
