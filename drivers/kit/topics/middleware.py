@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from recorder.common.buffers import Buffer
+from recorder.common.files import Buffer
 
 
 @dataclass(frozen=True, slots=True)

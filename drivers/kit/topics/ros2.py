@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from drivers.kit.topics.middleware import Arrival, ArrivalQueue, Publisher, Topic
-from recorder.common.errors import DeviceError, SourceError
-from recorder.common.extras import need_extra
+from recorder.common.errors import DeviceError, SourceError, need_extra
 
 RECEIVE_BUFFER_BYTES: Final = 4 << 20
 """Receive buffer of Fast DDS's sockets: with the defaults most large messages are lost."""

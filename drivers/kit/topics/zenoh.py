@@ -18,8 +18,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from drivers.kit.topics.middleware import Arrival, ArrivalQueue, Publisher, Topic
-from recorder.common.errors import DeviceError, SourceError
-from recorder.common.extras import need_extra
+from recorder.common.errors import DeviceError, SourceError, need_extra
 
 _TOKENS: Final = "@ros2_lv"
 _PUBLISHER: Final = "MP"
