@@ -276,20 +276,13 @@ class Bag(Closeable):
 
     def _open(self, file: Path) -> _Reader:
         """Open a file by what it begins with."""
-        magic = _read_magic(file)
-        if magic.startswith(_ZSTD):
-            file = self._decompress_file(file)
-            magic = _read_magic(file)
-        if magic == _SQLITE:
-            return SqliteReader(file)
+        if not _read_magic(file).startswith(_ZSTD):
+            return _open(file)
+        copy = self._decompress_file(file)
         try:
-            from recorder.formats.mcap.reader import McapReader
-        except ModuleNotFoundError as error:
-            if error.name != "mcap":
-                raise
-            text = f"{file}: reading MCAP {need_extra('archives')}: no {error.name}"
-            raise FormatError(text) from None
-        return McapReader(file)
+            return _open(copy)
+        except FormatError as error:
+            raise FormatError(str(error).replace(str(copy), str(file))) from None
 
     def _decompress_file(self, file: Path) -> Path:
         """Return the decompressed copy of a file, which lasts until `close`."""
@@ -401,6 +394,19 @@ def _name_channels(channels: Mapping[int, str]) -> dict[int, str]:
         count = sum(channels[other] == topic for other in names)
         names[channel] = f"{topic}#{count}" if count else topic
     return names
+
+
+def _open(file: Path) -> _Reader:
+    if _read_magic(file) == _SQLITE:
+        return SqliteReader(file)
+    try:
+        from recorder.formats.mcap.reader import McapReader
+    except ModuleNotFoundError as error:
+        if error.name != "mcap":
+            raise
+        text = f"{file}: reading MCAP {need_extra('archives')}: no {error.name}"
+        raise FormatError(text) from None
+    return McapReader(file)
 
 
 def _read_metadata(folder: Path) -> _Metadata:

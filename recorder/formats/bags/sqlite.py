@@ -90,6 +90,7 @@ class SqliteReader(Closeable):
                 query, [message_id]
             ).fetchone()
         except sqlite3.DatabaseError:
+            self._unread.add(message_id)
             return None
         return row
 
