@@ -34,6 +34,9 @@ from recorder.formats.ros2.definitions import (
     IMAGE,
     IMU,
     NAV_SAT_FIX,
+    ODOMETRY,
+    POSE,
+    POSE_WITH_COVARIANCE,
     STRING,
     TRANSFORMS,
 )
@@ -191,6 +194,7 @@ class Kind(StrEnum):
     PACKETS = "packets"
     TEXT = "text"
     TRANSFORMS = "transforms"
+    POSES = "poses"
     CAMERA_MODEL = "camera model"
     LOSSES = "losses"
 
@@ -472,6 +476,9 @@ _ROS2: Final = {
     FD_FRAME: Kind.CAN_FRAMES,
     STRING: Kind.TEXT,
     TRANSFORMS: Kind.TRANSFORMS,
+    ODOMETRY: Kind.POSES,
+    POSE: Kind.POSES,
+    POSE_WITH_COVARIANCE: Kind.POSES,
     CAMERA_INFO: Kind.CAMERA_MODEL,
 }
 DECODERS: Final[Mapping[tuple[str, str], tuple[Kind, Decode]]] = {
