@@ -17,9 +17,15 @@ from drivers.kit.topics.zenoh import ZenohMiddleware
 from recorder.common.errors import SourceError
 from recorder.config.options import Option
 
-SCHEMES: Final = frozenset({"ros2", "zenoh"})
+TOPIC_SCHEMES: Final = frozenset({"ros2", "zenoh"})
 """Schemes of live topics."""
-LIVE_OPTIONS: Final[Mapping[str, Option]] = {
+TOPIC_FORMS: Final[Mapping[str, str]] = {
+    "ros2": "DOMAIN#/topic of ROS 2, such as 0#/imu; extra `ros2` or a sourced ROS",
+    "zenoh": "[LOCATOR/]DOMAIN#/topic of ROS 2 over Zenoh, or LOCATOR#rt/topic of an EdgeFirst "
+    "device; extra `zenoh`",
+}
+"""Descriptions of the schemes, for drivers that take one topic."""
+TOPIC_OPTIONS: Final[Mapping[str, Option]] = {
     "depth": Option(
         "int",
         None,
@@ -105,7 +111,7 @@ def open_middleware(
     Args:
         address: of the sensor.
         queue: takes what arrives.
-        options: the sensor's, with `LIVE_OPTIONS`.
+        options: the sensor's, with `TOPIC_OPTIONS`.
 
     Raises:
         SourceError: the middleware's packages are missing.

@@ -27,8 +27,9 @@ DEPTH: Final = 60
 """Messages that the middleware keeps for the driver, until a topic's rate is known."""
 OVERFLOW: Final = "overflow"
 """Cause of the loss of a message that did not fit into the driver's queue."""
-SETTLING_NS: Final = 2_000_000_000
-"""Time after joining within which publishers that are discovered count as old."""
+SETTLING_NS: Final = 10_000_000_000
+"""Time after joining within which publishers that are discovered count as old: announcements may be
+lost, and are repeated every 3 s."""
 _SEARCH_S: Final = 0.1
 _DISCOVERY_NS: Final = 1_000_000_000
 _KEPT_S: Final = 2.0  # of the measured rate

@@ -69,7 +69,7 @@ class Ros2Middleware:
         self, domain: int, queue: ArrivalQueue, discovery: str = "", peers: tuple[str, ...] = ()
     ) -> None:
         self._queue = queue
-        self._profile = _set_environment(discovery, peers)
+        profile = _set_environment(discovery, peers)
         self.warnings = list(_warn_of_small_buffers())
         try:
             import rclpy
@@ -94,6 +94,9 @@ class Ros2Middleware:
             )
         except (RuntimeError, ValueError) as error:  # RCLError is a RuntimeError
             raise DeviceError(f"ROS 2 domain {domain} cannot be joined: {error}") from None
+        finally:
+            if profile is not None:  # Fast DDS has read it
+                profile.unlink(missing_ok=True)
         self._implementation = rclpy.get_rmw_implementation_identifier()
         self.counts_losses = self._implementation == _FAST_DDS
         self._subscriptions: dict[str, Any] = {}
@@ -245,8 +248,6 @@ class Ros2Middleware:
         self._executor.shutdown(0)
         self._node.destroy_node()
         self._rclpy.try_shutdown(context=self._context)
-        if self._profile is not None:
-            self._profile.unlink(missing_ok=True)
 
 
 def _describe_publisher(info: Any) -> Publisher:

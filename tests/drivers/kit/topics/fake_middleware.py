@@ -18,11 +18,12 @@ class FakeMiddleware:
     def __init__(self, queue: ArrivalQueue) -> None:
         self.queue = queue
         self.counts_losses = True
+        self.warnings: list[str] = []
         self.topics: dict[str, Topic] = {}
         self.subscribed: list[tuple[str, int, bool, bool]] = []
         self.problem = ""
         self.refusal = ""
-        self.closed = 0
+        self.joined = self.closed = 0
 
     def offer(self, *publishers: Publisher, name: str = "/a", kind: str = STRING) -> None:
         self.topics[name] = Topic(name, kind, "", {each.id: each for each in publishers})
