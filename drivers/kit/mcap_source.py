@@ -59,7 +59,7 @@ KINDS: Final = {
 }
 """Kinds of topics that a driver may play, by `Driver.recorded_kind`."""
 
-_ROWS: Final[Mapping[Kind, tuple[Callable[[Any], Any], Callable[[Any], dict[str, Any]]]]] = {
+ROWS: Final[Mapping[Kind, tuple[Callable[[Any], Any], Callable[[Any], dict[str, Any]]]]] = {
     Kind.IMU: (inertial_channels, inertial_values),
     Kind.POSITIONS: (position_channels, position_values),
     Kind.CAN_FRAMES: (can_channels, can_values),
@@ -156,7 +156,7 @@ class McapSource(RecordedSource):
             settings["passed_through"] = not is_encoded_here(decoded)
         else:
             values = [decoded for _, decoded in first]
-            self._channels = _ROWS[self._kind][0](values)
+            self._channels = ROWS[self._kind][0](values)
             of_device = getattr(decoded, "t_dev_ns", None) is not None
             other = not self._of_header and read_stamp(decoded) > 0
             self._has_device_time = of_device or other
@@ -257,7 +257,7 @@ class McapSource(RecordedSource):
         return self._sample([t_ns], [t_dev_ns], data)
 
     def _batch(self, timed: Timed) -> Sample:
-        values_of = _ROWS[self._kind][1]
+        values_of = ROWS[self._kind][1]
         rows: list[dict[str, Any]] = []
         times: list[int] = []
         device: list[int] = []

@@ -40,6 +40,16 @@ class CompressedImage:
 
 
 @dataclass(frozen=True, slots=True)
+class CompressedVideo:
+    """``foxglove_msgs/msg/CompressedVideo``: a picture; `format` is ``h264`` or ``h265``."""
+
+    timestamp: int
+    frame_id: str
+    data: Buffer
+    format: str
+
+
+@dataclass(frozen=True, slots=True)
 class Image:
     """``sensor_msgs/msg/Image``; `encoding` such as ``16UC1``, `step` bytes of a row."""
 
@@ -345,6 +355,7 @@ CLASSES: Final[Mapping[str, Any]] = {
     "geometry_msgs/PoseWithCovarianceStamped": PoseWithCovarianceStamped,
     "nav_msgs/Odometry": Odometry,
     "sensor_msgs/CompressedImage": CompressedImage,
+    "foxglove_msgs/CompressedVideo": CompressedVideo,
     "sensor_msgs/Image": Image,
     "sensor_msgs/RegionOfInterest": RegionOfInterest,
     "sensor_msgs/CameraInfo": CameraInfo,
