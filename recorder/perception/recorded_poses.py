@@ -180,18 +180,18 @@ def find_trajectory(
     if not moving:
         return None
     sources = set()
-    for topic, t_ns, each in _read_transforms(bag, topics):
+    for topic, at_ns, each in _read_transforms(bag, topics):
         key = name_frame(each.header.frame_id), name_frame(each.child_frame_id)
         if (found := moving.get(key)) is not None:
-            found.add(t_ns, each.translation, each.rotation)
+            found.add(at_ns, each.translation, each.rotation)
             sources.add(topic)
     known = {key: found.sorted() for key, found in moving.items()}
-    if not all(len(t_ns) for t_ns, _, _ in known.values()):
+    if not all(len(times) for times, _, _ in known.values()):
         return None
-    start_ns = max(int(t_ns[0]) for t_ns, _, _ in known.values())
-    end_ns = min(int(t_ns[-1]) for t_ns, _, _ in known.values())
-    t_ns = max((t_ns for t_ns, _, _ in known.values()), key=len)
-    t_ns = t_ns[(t_ns >= start_ns) & (t_ns <= end_ns)]
+    start_ns = max(int(times[0]) for times, _, _ in known.values())
+    end_ns = min(int(times[-1]) for times, _, _ in known.values())
+    often = max((times for times, _, _ in known.values()), key=len)
+    t_ns = often[(often >= start_ns) & (often <= end_ns)]
     poses = np.repeat(np.eye(4)[None], len(t_ns), axis=0)
     for edge in edges:
         if edge.moves:

@@ -209,10 +209,11 @@ def test_odometry_of_several_frames_is_no_trajectory(tmp_path: Path) -> None:
 
 
 def test_poses_that_are_none_are_counted_and_orientation_alone_is_not_used(tmp_path: Path) -> None:
-    bad = [(np.nan, 0, 0), (0, 0, 0, 0), (0, 0, 0, 2)]
+    bad: list[Any] = [(np.nan, 0, 0), (0, 0, 0, 0), (0, 0, 0, 2)]
     sent = []
     for at in range(10):
-        place, turn = along(START_NS + at * SECOND)
+        pair: tuple[Any, Any] = along(START_NS + at * SECOND)
+        place, turn = pair
         place = bad[0] if at == 3 else place
         turn = bad[at - 4] if at in (5, 6) else turn
         sent.append(tf("/tf", START_NS + at * SECOND, ("odom", "base_link", place, turn)))

@@ -48,6 +48,11 @@ class CompressedVideo:
     data: Buffer
     format: str
 
+    @property
+    def header(self) -> Header:
+        """Time and frame, as other pictures have them."""
+        return Header(self.timestamp, self.frame_id)
+
 
 @dataclass(frozen=True, slots=True)
 class Image:
