@@ -23,6 +23,7 @@ from recorder.cli import build_parser, main
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.common.errors import ConfigError
 from recorder.config.loading import load_config
+from recorder.perception.import_map import read_import_map
 from recorder.recording.supervisor.driver_registry import driver_schema, prefetch
 from tests.api.rig import drive
 from tests.session.build import Builder, full_session
@@ -140,6 +141,10 @@ def test_yaml_is_a_config(tmp_path: Path, document: str, code: str) -> None:
     if document == "radar.md" and "cfg" in values:
         values = {"sensors": {"radar": {"driver": "mmwave", "source": "dca1000:", **values}}}
     config = tmp_path / "rig.yaml"
+    if document == "importing.md" and "mounts" in values:
+        config.write_text(code)
+        assert read_import_map(config).mounts
+        return
     whole = {"version": 1, "sensors": sensors_of(values)} | values
     config.write_text(yaml.safe_dump(whole, sort_keys=False))
     prefetch({sensor["driver"] for sensor in whole["sensors"].values()})

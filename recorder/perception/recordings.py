@@ -64,7 +64,7 @@ _ENDINGS: Final[Mapping[str, frozenset[str]]] = {
     **dict.fromkeys(CLOUDS, frozenset({"points", "points_raw", "pointcloud", "cloud"})),
     Kind.PICTURES: frozenset(
         {"image", "image_raw", "image_color", "image_rect", "image_rect_color", "compressed"}
-        | {"image_compressed", "raw"}
+        | {"image_compressed", "raw", "compressed_video", "h264", "h265", "video"}
     ),
     Kind.IMU: frozenset({"data", "data_raw", "raw"}),
     Kind.PACKETS: frozenset({"lidar_packets"}),
