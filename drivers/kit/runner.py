@@ -41,6 +41,7 @@ from drivers.kit.frozen_check import FrozenCheck
 from drivers.kit.read_watchdog import ReadWatchdog
 from drivers.kit.sample_batches import keep_samples, last_ns
 from drivers.kit.stamps import Stamps, Timeline
+from drivers.kit.topics.connect import TOPIC_SCHEMES
 from recorder.bus.messages import CHANGED
 from recorder.bus.messages import AnnouncedSession as Session
 from recorder.codecs.streams import StreamSpec
@@ -203,6 +204,10 @@ def make_driver(driver_class: type[Driver], entry: dict[str, Any]) -> Driver:
         from drivers.kit.mcap_source import McapSource
 
         return McapSource(sensor, kind)
+    if kind and sensor.scheme in TOPIC_SCHEMES:
+        from drivers.kit.topics.source import LiveTopicSource
+
+        return LiveTopicSource(sensor, kind)
     return driver_class(sensor)
 
 
