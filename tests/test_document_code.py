@@ -63,6 +63,10 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     builder.add(
         StreamSpec("front", (payload,), rate_hz=10.0), count=3, data={"payload": [b"abc"] * 3}
     )
+    message = ChannelSpec("message", "bytes", "u1", (64,))
+    builder.add(
+        StreamSpec("ros_tf", (message,), rate_hz=10.0), count=2, data={"message": [b"abc"] * 2}
+    )
     builder.close()
     for name in ("drive_p001", "rig-1_2025_06_01_10_00_00"):
         Builder(folder / "sessions" / name).close()

@@ -31,6 +31,7 @@ from drivers.kit.driver import (
     EndOfSource,
     Item,
     Lost,
+    NewStream,
     Sample,
     SensorConfig,
     State,
@@ -391,9 +392,17 @@ class Runner:
         try:
             item = self._driver.read()
             waiting = item is None and self._driver.played
-            return item
         finally:
             self._stall.leave(waiting=waiting)
+        if not isinstance(item, NewStream):
+            return item
+        spec = item.spec
+        if (known := self._specs.get(spec.name)) is None:
+            self._specs[spec.name], self._encoders[spec.name] = spec, Encoder(spec)
+            self._link.declare(spec)
+        elif known.channels != spec.channels:
+            raise StreamChangedError(f"{spec.name}: is declared again with other channels")
+        return None
 
     def _open_again(self) -> None:
         self._stall.enter("open")
