@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from drivers.kit.driver import Sample
 from drivers.kit.encode import Encoder
+from recorder.codecs.points import Column, pack_points, points_dtype
 from recorder.codecs.raw_pixels import RawPixels
 from recorder.codecs.storage import create_writer
-from recorder.codecs.points import Column, pack_points, points_dtype
 from recorder.codecs.streams import ChannelSpec, StreamSpec, points_channel
 from recorder.common.files import PosixDisk
 from recorder.session.events import make_event
