@@ -186,7 +186,7 @@ class Driver(ABC):
         live_schemes: schemes of devices.  Sources of all other schemes are played: the kit paces
             them on the session's timeline.
         recorded_kind: kind of stream that the kit plays for the driver from recordings in VRS and
-            MCAP, see `drivers.kit.vrs_source` and `mcap_source`; "": the kit plays none.
+            bags, see `drivers.kit.vrs_source` and `mcap_source`; "": the kit plays none.
         stream_suffixes: suffixes of further streams after the sensor's name (``_imu``).
         sim_origin_ns: of ``sim:``, the source stamp at the session's start; None: the first item's.
         receives: addresses and UDP ports of this machine at which no other driver may receive, once

@@ -1,4 +1,4 @@
-"""The source ``mcap:PATH[#TOPIC]``, which plays a topic of any MCAP file or ROS 2 bag.
+"""The sources ``bag:`` and ``mcap:PATH[#TOPIC]``, which play a topic of any MCAP file or ROS 2 bag.
 
 The topic is of a camera, an IMU, a satellite receiver or a CAN bus.
 
@@ -49,7 +49,7 @@ from recorder.formats.bags.timing import (
 )
 
 if TYPE_CHECKING:
-    from recorder.formats.mcap.reader import McapMessage
+    from recorder.formats.mcap import McapMessage
 
 KINDS: Final = {
     "camera": Kind.PICTURES,
@@ -71,7 +71,7 @@ _LONGEST_BATCH: Final = 1000
 
 
 def open_bag(sensor: SensorConfig) -> tuple[Bag, str]:
-    """Open the recording of an ``mcap`` source; return it and the topic after the ``#``, or "".
+    """Open the recording of a ``bag`` source; return it and the topic after the ``#``, or "".
 
     Raises:
         SourceError: the file does not exist, is no recording, or cannot be read.

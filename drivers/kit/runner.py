@@ -198,7 +198,7 @@ def make_driver(driver_class: type[Driver], entry: dict[str, Any]) -> Driver:
         from drivers.kit.vrs_source import VrsSource
 
         return VrsSource(sensor, kind)
-    if kind and sensor.scheme == "mcap":
+    if kind and sensor.scheme in ("bag", "mcap"):
         from drivers.kit.mcap_source import McapSource
 
         return McapSource(sensor, kind)

@@ -180,7 +180,7 @@ def _write_config(
 
     sensors: dict[str, Any] = {}
     for sensor in found.sensors:
-        source = f"mcap:{bag.path.absolute()}#{sensor.topic}"
+        source = f"bag:{bag.path.absolute()}#{sensor.topic}"
         sensors[sensor.name] = {"driver": sensor.driver, "source": source, "pace": "max"}
         if sensor.driver == "ouster" and args.metadata is not None:
             sensors[sensor.name]["metadata"] = str(args.metadata.absolute())

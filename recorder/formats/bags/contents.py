@@ -24,7 +24,7 @@ from recorder.formats.bags.messages import (
 from recorder.formats.bags.timing import first_ns
 
 if TYPE_CHECKING:
-    from recorder.formats.mcap.reader import McapMessage, McapTopic
+    from recorder.formats.mcap import McapMessage, McapTopic
 
 LOSSES: Final = "/recorder/losses"
 """Topic of this recorder's archives with the losses that it counted."""
