@@ -13,9 +13,18 @@ import yaml
 from recorder.cli import main
 from recorder.formats.bags.bag import Bag
 from recorder.perception.import_map import ImportMap, TopicChoice, read_import_map
-from recorder.perception.recordings import ANY, CLOUDS, DRIVERS, KNOWN, sensors_of
+from recorder.perception.recordings import ANY, PLAYERS, sensors_of
 from recorder.recording.supervisor import driver_registry
-from tests.formats.bags.kit import START_NS, Sent, compressed, imu, jpeg, write_bag, write_mcap
+from tests.formats.bags.kit import (
+    OLD_DRIVERS,
+    START_NS,
+    Sent,
+    compressed,
+    imu,
+    jpeg,
+    write_bag,
+    write_mcap,
+)
 from tests.perception.test_recorded_calibration import OPTICAL, info
 from tests.perception.test_recorded_poses import STILL, along, tf
 
@@ -23,7 +32,7 @@ STEP_NS = 20_000_000
 
 
 def cloud(topic: str, log_ns: int) -> Sent:
-    return Sent(topic, CLOUDS[0], "cdr", b"\0\1\0\0", log_ns)
+    return Sent(topic, "sensor_msgs/msg/PointCloud2", "cdr", b"\0\1\0\0", log_ns)
 
 
 def drive() -> list[Sent]:
@@ -52,7 +61,7 @@ def bag(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def old(monkeypatch: pytest.MonkeyPatch) -> None:
     """No drivers but those that are always installed."""
-    monkeypatch.setattr(driver_registry, "available_drivers", lambda: sorted(KNOWN))
+    monkeypatch.setattr(driver_registry, "available_drivers", lambda: sorted(OLD_DRIVERS))
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
@@ -78,7 +87,7 @@ def test_the_plan_lists_every_topic_and_what_is_lost(
     assert topics["/imu/data"]["driver"] == "xsens"
     assert topics["/tf"]["becomes"] == "mounts and poses"
     assert topics["/lidar/points"]["left_out"] == (
-        "no driver plays 'sensor_msgs/msg/PointCloud2' ('cdr'): needs the driver 'lidar'"
+        "no driver plays point clouds: needs the driver 'lidar'"
     )
     assert "no driver plays 'edgefirst_msgs/msg/RadarCube'" in topics["/radar"]["left_out"]
     assert plan["not_imported"] == {"topics": 3, "messages": 41}
@@ -104,7 +113,7 @@ def test_damage_is_in_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_installed_drivers_decide_what_topics_become(bag: Path) -> None:
     def become(*drivers: str, **more: Any) -> dict[str, tuple[str, str]]:
         with Bag(bag) as opened:
-            found = sensors_of(opened, drivers={*KNOWN, *drivers}, **more)
+            found = sensors_of(opened, drivers={*OLD_DRIVERS, *drivers}, **more)
             assert not found.left_out.keys() & {t for s in found.sensors for t in s.topics}
             return {t: (s.name, s.driver) for s in found.sensors for t in s.topics}
 
@@ -126,11 +135,11 @@ def test_installed_drivers_decide_what_topics_become(bag: Path) -> None:
     assert chosen["/imu/data"] == ("raw_imu", ANY)
     with Bag(bag) as opened:
         chosen_raw = ImportMap(topics={"/tf": TopicChoice(driver=ANY)})
-        found = sensors_of(opened, drivers={*KNOWN, ANY}, choices=chosen_raw)
+        found = sensors_of(opened, drivers={*OLD_DRIVERS, ANY}, choices=chosen_raw)
         assert "/tf" in found.for_calibration and found.uses["/tf"] == "mounts and poses"
     wanted = become(ANY, wanted={"/radar": None, "/imu/data": "imu_2"})
     assert wanted == {"/radar": (ANY, ANY), "/imu/data": ("imu_2", "xsens")}
-    assert {name for names in DRIVERS.values() for name in names} == {*KNOWN, "imu", "lidar"}
+    assert {*OLD_DRIVERS, "imu", "lidar"} == PLAYERS
 
 
 def test_the_draft_is_a_map_that_changes_nothing(
