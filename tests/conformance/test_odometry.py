@@ -11,7 +11,6 @@ from recorder.archives.finalize import ArchiveRequest, finalize
 from recorder.archives.ncore.format.manifest import read_manifest
 from recorder.perception.calibration import read_calibration
 from recorder.perception.geometry import invert
-from recorder.perception.lidar.lidar import OusterOptics
 from recorder.perception.lidar.odometry import LidarOdometry
 from recorder.session.reader import Session
 from tests.acceptance.command import PROJECT, recorder
@@ -42,10 +41,9 @@ def drive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_way_driven_is_found(drive: Path) -> None:
     with Session(drive, virtual=True) as session:
         stream = session.streams["lidar"]
-        optics = OusterOptics.of_metadata((stream.path / "lidar.json").read_text(), "")
         mounting = read_calibration(drive / "calibration.yaml").of("lidar").pose
         assert mounting is not None
-        source = LidarOdometry(stream, optics, mounting)
+        source = LidarOdometry(stream, mounting)
         ((t_ns, poses),) = source.blocks()
         assert np.array_equal(t_ns, stream.t_ns)
         truth = session.streams["_pose"]
