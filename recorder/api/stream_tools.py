@@ -18,6 +18,7 @@ from recorder.perception.lidar.points import (
     PointSource,
     SweepPoints,
     convert_points,
+    find_end,
     point_times,
     stack_xyz,
 )
@@ -62,21 +63,22 @@ class StreamTools:
         range_mm = self._upright.image(self._upright.range_mm(sample))
         return np.asarray(range_mm.astype(np.float32) * np.float32(1e-3))
 
-    def points(self, index: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    def points(self, index: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64], int]:
         """Read the points of a sweep or of a radar's frame.
 
         Returns:
-            float32 [n, 3], m, in the sensor's frame; int64 [n], epoch ns, the points' times.
+            float32 [n, 3], m, in the sensor's frame; int64 [n], epoch ns, the points' times; and
+            the time of the last one.
         """
-        t_ns = int(self.stream.times(index, index + 1)[0])
+        end_ns = t_ns = int(self.stream.times(index, index + 1)[0])
         if self.kind == "radar":
             found = self._detections.points(index)
             times = np.full(len(found), t_ns, np.int64)
         else:
             self._require("lidar", "points")
             start_ns, found = self._sweeps.read(self.stream, index)
-            times = point_times(start_ns, found)
-        return stack_xyz(found), times
+            times, end_ns = point_times(start_ns, found), find_end(start_ns, found, t_ns)
+        return stack_xyz(found), times, end_ns
 
     def cloud(self, index: int) -> npt.NDArray[Any]:
         """Read the points of a sweep with all their fields, and with ``t_ns`` for ``t``."""

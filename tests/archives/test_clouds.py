@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,14 @@ import pytest
 
 from recorder.archives.export import Wanted, export
 from recorder.archives.finalize import ArchiveRequest, finalize
-from recorder.codecs.points import Column, make_columns, points_dtype, unpack_points
+from recorder.codecs.points import (
+    Column,
+    make_columns,
+    pack_points,
+    points_dtype,
+    unpack_points,
+)
+from recorder.codecs.streams import ChannelSpec
 from recorder.common.errors import UsageError
 from recorder.formats.vrs import RecordType, VrsReader
 from recorder.formats.vrs.streams import RecordableType
@@ -48,10 +55,8 @@ class Drive:
         return self.builder.path
 
     def start_ns(self, index: int) -> int:
-        """Time from which the times of a sweep's points count."""
-        sweep, t_ns = self.sweeps[index], int(self.lidar.t_ns[index])
-        timed = "t_offset" in (sweep.dtype.names or ())
-        return t_ns - int(sweep["t_offset"].max()) if timed else t_ns
+        """Time from which the times of a sweep's points count: the stamp."""
+        return int(self.lidar.t_ns[index])
 
 
 def drive(path: Path, columns: Any = COLUMNS, count: int = 4) -> Drive:
@@ -122,6 +127,26 @@ def test_a_sweep_of_returns_alone_is_dense(tmp_path: Path) -> None:
     first, empty = bags.pack(builder).of("/lidar/points")
     assert (first.is_dense, empty.is_dense) == (True, True)
     assert (empty.width, len(empty.data)) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("grid", "shape"),
+    [((16, 180), (16, 180)), ((1, 2880), (1, 2880)), ((16, 181), (1, 2880)), ((0, 0), (1, 2880))],
+)
+def test_an_organised_cloud_has_rows(
+    tmp_path: Path, grid: tuple[int, int], shape: tuple[int, int]
+) -> None:
+    builder = Builder(tmp_path / "drive")
+    spec, sweep = clouds.cloud_spec(), clouds.make_sweep()
+    spec = replace(spec, channels=(*spec.channels, ChannelSpec("grid", "raw", "u4", (2,))))
+    data: dict[str, Any] = {"points.bin": [pack_points(sweep)], "grid": np.array([grid], "<u4")}
+    builder.add(spec, count=1, data=data)
+    builder.close()
+    bag = bags.pack(builder)
+    assert [topic for topic in bag.messages if topic.startswith("/lidar")] == ["/lidar/points"]
+    (message,) = bag.of("/lidar/points")
+    assert (message.height, message.width) == shape
+    check_points(bags.cloud(message).reshape(-1), sweep)
 
 
 def test_foxglove_has_all_columns(either: Drive, tmp_path: Path) -> None:

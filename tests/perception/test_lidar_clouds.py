@@ -13,13 +13,16 @@ import pytest
 from recorder.bus.wire import Kind, Message
 from recorder.codecs.points import Column, pack_points
 from recorder.common.errors import FormatError
+from recorder.formats.ros2.clouds import NO_TIME
 from recorder.perception.encoded import EncodedSamples
 from recorder.perception.frames import cloud_channel, kind_of
 from recorder.perception.lidar.clouds import find_brightness, make_point_source
 from recorder.perception.lidar.points import (
     SweepPoints,
     convert_points,
+    find_end,
     find_returns,
+    find_times,
     point_times,
     stack_xyz,
     without_wide_integers,
@@ -64,13 +67,16 @@ def test_points_are_as_recorded(tmp_path: Path, columns: tuple[Column, ...]) -> 
             t_ns = point_times(start_ns, points)
             if "t_offset" in (sweep.dtype.names or ()):
                 assert source.timed
-                assert int(t_ns.max()) == made.t_ns[index]  # the last point's time is the stamp
+                assert start_ns == made.t_ns[index]
+                last_ns = int(sweep["t_offset"].max()) + start_ns
+                assert find_end(start_ns, points, start_ns) == int(t_ns.max()) == last_ns
                 assert np.array_equal(points["t"], sweep["t_offset"])
                 assert np.array_equal(t_ns - t_ns[0], sweep["t_offset"].astype(np.int64))
                 assert np.array_equal(points["tag_1"], sweep["tag"][:, 1])
             else:
                 assert not source.timed
                 assert (t_ns == made.t_ns[index]).all()
+                assert find_end(start_ns, points, start_ns) == start_ns
 
 
 def test_points_of_a_message_are_those_of_the_newest_sweep() -> None:
@@ -85,7 +91,7 @@ def test_points_of_a_message_are_those_of_the_newest_sweep() -> None:
     source = make_point_source(spec)
     start_ns, points = source.points(source.decode_sample(EncodedSamples(spec), message), T_NS)
     assert np.array_equal(stack_xyz(points), sweeps[1]["xyz"], equal_nan=True)
-    assert start_ns == T_NS - int(sweeps[1]["t_offset"].max())
+    assert start_ns == T_NS
 
 
 def test_a_sweep_without_a_point(tmp_path: Path) -> None:
@@ -96,13 +102,38 @@ def test_a_sweep_without_a_point(tmp_path: Path) -> None:
         assert stream.spec is not None
         start_ns, points = make_point_source(stream.spec).read(stream, 0)
     assert (start_ns, len(points)) == (made.t_ns[0], 0)
+    assert find_end(start_ns, points, start_ns) == start_ns
+    assert len(point_times(start_ns, points)) == 0
+
+
+def test_times_that_are_unknown() -> None:
+    sweep = clouds.make_sweep()[:4]
+    sweep["t_offset"] = 5, NO_TIME, 7, NO_TIME
+    source = make_point_source(clouds.cloud_spec())
+    start_ns, points = source.points({"points.bin": sweep}, T_NS)
+    assert find_times(points).tolist() == [True, False, True, False]
+    assert (point_times(start_ns, points) - T_NS).tolist() == [5, 0, 7, 0]
+    assert find_end(start_ns, points, T_NS) == T_NS + 7
+    sweep["t_offset"] = NO_TIME
+    assert find_end(*source.points({"points.bin": sweep}, T_NS), T_NS) == T_NS
+
+
+def test_positions_may_be_of_64_bits() -> None:
+    columns = (Column("xyz", "f8", (3,)), clouds.TIME)
+    sweep = clouds.make_sweep(columns)
+    source = make_point_source(clouds.cloud_spec(columns))
+    _, points = source.points({"points.bin": sweep}, T_NS)
+    assert points["y"].dtype == np.float64
+    assert np.array_equal(points["y"], sweep["xyz"][:, 1], equal_nan=True)
+    assert stack_xyz(points).dtype == np.float32
+    assert np.array_equal(find_returns(points), clouds.has_return(sweep))
 
 
 @pytest.mark.parametrize(
     ("columns", "fault"),
     [
-        ([Column("ring", "u2")], "has no column xyz of three f4; its columns: ring"),
-        ([Column("xyz", "f8", (3,))], "has no column xyz of three f4"),
+        ([Column("ring", "u2")], "has no column xyz of three f4 or f8; its columns: ring"),
+        ([Column("xyz", "i4", (3,))], "has no column xyz of three f4 or f8"),
         ([clouds.POSITION, Column("t_offset", "f4")], "its column t_offset is no u4"),
     ],
 )

@@ -40,7 +40,7 @@ def cloud_spec(columns: Sequence[Column] = WITH_TIMES, name: str = "lidar") -> S
 def make_sweep(columns: Sequence[Column] = WITH_TIMES, seed: int = 0) -> Sweep:
     """A turn of a lidar that turns clockwise from behind; in firing order.
 
-    Of 20 points one has no return; half of those are NaN and half are 0, 0, 0.  Other columns are 0.
+    Of 20 points one has no return: half of those are NaN, half 0, 0, 0.  Other columns are 0.
     """
     rng = np.random.default_rng(seed)
     column, ring = (each.reshape(-1) for each in np.mgrid[0:COLUMNS, 0:RINGS])

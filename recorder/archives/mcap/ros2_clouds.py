@@ -67,6 +67,8 @@ _PICTURES: Final = {
     "rfl2": "reflec_image2",
 }  # fmt: skip
 """Topics of a lidar's channels, named as by Ouster's driver where it has them."""
+GRID: Final = "grid"
+"""Channel of a lidar that is recorded as points, u4 [2]: rows and columns of an organised cloud."""
 _AXES: Final = ("chirp", "tx", "rx", "value")
 
 
@@ -122,10 +124,11 @@ def lidar_feed(
     The header's stamp is the time of the earliest column, from which ``t`` counts.  The message's
     log time is the sweep's stamp, the time of its last column.
 
-    A lidar whose points are recorded has ``/NAME/points`` alone, with all columns (`ros_point`).
+    A lidar whose points are recorded has ``/NAME/points`` alone, with all columns (`ros_point`),
+    and with rows where the recorded cloud had them.
     """
     if (channel := cloud_channel(spec)) is not None:
-        return _recorded_feed(context, stream, spec, names), {channel}
+        return _recorded_feed(context, stream, spec, names), {channel, GRID}
     wanted, upright = context.options["lidar"], context.options["points"] == "destaggered"
     topics: list[Topic] = []
     makers: list[Callable[[dict[str, Any], int], Made]] = []
@@ -178,10 +181,16 @@ def _recorded_feed(
     topic = ros_topic(names.topic(stream.name, "points"), POINT_CLOUD)
     dtype = ros_point(source.point)
 
+    has_grid = GRID in stream.meta
+
     def make(index: int) -> Product:
         start_ns, points = source.read(stream, index)
+        rows = columns = 1
+        if has_grid:
+            rows, columns = stream.sample(index, [GRID])[GRID].tolist()
+        rows = rows if rows * columns == len(points) > 0 else 1
         dense = all(bool(np.isfinite(points[axis]).all()) for axis in "xyz")
-        parts = cloud_parts(Header(start_ns, frame), convert_points(points, dtype), dense=dense)
+        parts = cloud_parts(Header(start_ns, frame), convert_points(points, dtype), rows, dense)
         return Product(sample_entries(stream, index, [(topic.name, parts)]))
 
     return worker_feed(

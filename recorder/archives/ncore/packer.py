@@ -171,12 +171,14 @@ class _SessionPacker:
         """Return start and stop of the sequence, ns; note streams that begin late or end early."""
         context = self._context
         spans: dict[str, tuple[int, int]] = {}
-        starts = {sensor.name: sensor.start_ns for sensor in self._sensors}
+        sensors = {sensor.name: sensor for sensor in self._sensors}
         for stream in (*(sensor.stream for sensor in self._sensors), *self._generic):
             with context.locate_errors(stream.name, 0):
                 first, last = stamp_span_ns(stream)
-                begin = starts.get(stream.name)
-                spans[stream.name] = first if begin is None else begin(0, first), last
+                if (sensor := sensors.get(stream.name)) is not None:
+                    first = sensor.start_ns(0, first)
+                    last = max(last, sensor.end_ns(len(stream) - 1, last))
+                spans[stream.name] = first, last
         if not spans:
             raise SessionError(f"{context.session.path}: has no sample to pack")
         start_ns = min(start for start, _ in spans.values())

@@ -35,14 +35,14 @@ _AXES: Final = ("x", "y", "z")
 class CloudPoints(PointSource):
     """A converter from sweeps of columns to points.
 
-    The points of a sweep are as recorded, with those without a return.  The sweep's stamp is the
-    time of its last point.
+    The points of a sweep are as recorded, with those without a return.  Their times count from the
+    sweep's stamp.
 
     Args:
         spec: declaration of the lidar's stream.
 
     Raises:
-        FormatError: the columns have no ``xyz`` of three f4, or ``t_offset`` is no u4.
+        FormatError: the columns have no ``xyz`` of three f4 or f8, or ``t_offset`` is no u4.
     """
 
     def __init__(self, spec: StreamSpec) -> None:
@@ -55,10 +55,7 @@ class CloudPoints(PointSource):
         self.point = _expand(columns, self._recorded, self._where)
 
     def points(self, sample: Mapping[str, Values], t_ns: int) -> tuple[int, Values]:
-        points = sample[self._channel].view(self.point)
-        if not self.timed or not len(points):
-            return t_ns, points
-        return t_ns - int(points["t"].max()), points
+        return t_ns, sample[self._channel].view(self.point)
 
     def read_sample(self, stream: Stream, index: int) -> dict[str, Values]:
         frame = stream.channels[self._channel].encoded(index)
@@ -88,9 +85,9 @@ def find_brightness(source: PointSource) -> str | None:
 def _expand(columns: Sequence[Column], recorded: np.dtype[Any], where: str) -> np.dtype[Any]:
     """Return the dtype of the same bytes with a field for each number."""
     types = {column.name: (column.type, tuple(column.shape)) for column in columns}
-    if types.get(XYZ) != ("f4", (3,)):
+    if types.get(XYZ) not in (("f4", (3,)), ("f8", (3,))):
         known = ", ".join(types)
-        raise FormatError(f"{where}: has no column xyz of three f4; its columns: {known}")
+        raise FormatError(f"{where}: has no column xyz of three f4 or f8; its columns: {known}")
     if types.get(TIMES, ("u4", ())) != ("u4", ()):
         raise FormatError(f"{where}: its column {TIMES} is no u4")
     names: list[str] = []

@@ -18,7 +18,7 @@ import numpy as np
 from recorder.common.errors import UsageError, need_extra
 from recorder.perception.geometry import Floats, apply, invert
 from recorder.perception.lidar.clouds import make_point_source
-from recorder.perception.lidar.points import point_times, stack_xyz
+from recorder.perception.lidar.points import find_end, find_times, point_times, stack_xyz
 from recorder.perception.poses import Block
 from recorder.session.playback import recorded_spec
 from recorder.session.stream import Stream
@@ -61,8 +61,7 @@ class LidarOdometry:
         to_lidar = invert(self._mounting)
         times, poses = array("q"), []
         for index in range(len(self._stream)):
-            end_ns = int(self._stream.times(index, index + 1)[0])
-            points, share = self._select_points(index, end_ns)
+            end_ns, points, share = self._select_points(index)
             odometry.register_frame(points, share)
             if times and end_ns <= times[-1]:
                 continue
@@ -71,12 +70,16 @@ class LidarOdometry:
             self._advance(1)
         yield np.array(times, np.int64), np.stack(poses)
 
-    def _select_points(self, index: int, end_ns: int) -> tuple[Floats, Floats]:
-        """Return points f8 [n, 3] of the first return, and their times as shares of a sweep.
+    def _select_points(self, index: int) -> tuple[int, Floats, Floats]:
+        """Return a sweep's end, points f8 [n, 3] of the first return, and their times.
 
-        A share is between 0 and 1.
+        A time is a share of the sweep, between 0 and 1.
         """
+        t_ns = int(self._stream.times(index, index + 1)[0])
         start_ns, found = self._source.read(self._stream, index)
+        end_ns = find_end(start_ns, found, t_ns)
+        if self._source.timed:
+            found = found[find_times(found)]
         if self._source.returns > 1:
             found = found[found["return"] == 0]
         points = stack_xyz(found).astype(np.float64)
@@ -87,7 +90,7 @@ class LidarOdometry:
                 # A sweep's rings on flat ground do not move with the rig.
                 hit &= apply(self._mounting, points)[:, 2] > _GROUND_M
         share = (point_times(start_ns, found[hit]) - start_ns) / max(1, end_ns - start_ns)
-        return points[hit], share
+        return end_ns, points[hit], share
 
     def _create_odometry(self) -> Any:
         load_config = importlib.import_module("kiss_icp.config").load_config

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from recorder.bus.wire import Message
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError
+from recorder.formats.ros2.clouds import NO_TIME
 from recorder.perception.encoded import EncodedSamples
 from recorder.perception.frames import Times, sweep_times
 from recorder.perception.lidar.lidar import OusterOptics, pixel_shifts
@@ -48,10 +49,10 @@ Values = npt.NDArray[Any]
 class PointSource(ABC):
     """A converter from the sweeps of one lidar to points.  Safe for several threads.
 
-    Points are structured arrays [n].  Each has the fields x, y and z: f4, m, in the sensor's frame.
-    What else a point has depends on the lidar: ``intensity``, ``ring`` (row of the sweep),
-    ``return`` (0 for the first), ``t`` (u4, ns from the start that `points` returns), and others.
-    x, y and z are NaN where a pixel has no return.
+    Points are structured arrays [n].  Each has the fields x, y and z: m, in the sensor's frame, f4
+    or f8.  What else a point has depends on the lidar: ``intensity``, ``ring`` (row of the sweep),
+    ``return`` (0 for the first), ``t`` (u4, ns from the start that `points` returns; `NO_TIME`
+    where it is unknown), and others.  x, y and z are NaN or all 0 where there is no return.
 
     Attributes:
         channels: channels of a sample that `points` needs.
@@ -105,15 +106,39 @@ class PointSource(ABC):
 
 
 def point_times(start_ns: int, points: Values) -> Times:
-    """Return the times of points, int64 [n], epoch ns, from what `PointSource.points` returns."""
-    if "t" not in (points.dtype.names or ()):
-        return np.full(len(points), start_ns, np.int64)
-    return points["t"].astype(np.int64) + start_ns
+    """Return the times of points, int64 [n], epoch ns, from what `PointSource.points` returns.
+
+    A point whose time is unknown gets that of the start.
+    """
+    since = (
+        np.where(find_times(points), points["t"], 0) if len(points) and _are_timed(points) else 0
+    )
+    return np.full(len(points), start_ns, np.int64) + since
+
+
+def find_times(points: Values) -> npt.NDArray[np.bool_]:
+    """Return whether the time of each point [n] is known."""
+    if not _are_timed(points):
+        return np.zeros(len(points), np.bool_)
+    return np.asarray(points["t"] != NO_TIME)
+
+
+def find_end(start_ns: int, points: Values, t_ns: int) -> int:
+    """Return the time of a sweep's last point, or the sweep's stamp `t_ns` if later; epoch ns."""
+    known = points["t"][find_times(points)] if _are_timed(points) else ()
+    return max(t_ns, start_ns + int(known.max())) if len(known) else t_ns
+
+
+def _are_timed(points: Values) -> bool:
+    return "t" in (points.dtype.names or ())
 
 
 def stack_xyz(points: Values) -> npt.NDArray[np.float32]:
     """Return the positions of points with the fields x, y and z, f4 [n, 3]."""
-    return np.stack([points["x"], points["y"], points["z"]], axis=1)
+    made = np.empty((len(points), 3), np.float32)
+    for at, axis in enumerate("xyz"):
+        made[:, at] = points[axis]
+    return made
 
 
 def find_returns(points: Values) -> npt.NDArray[np.bool_]:

@@ -12,6 +12,7 @@ import pytest
 
 from recorder.codecs.points import Column
 from recorder.common.errors import ArchiveError, SessionError
+from recorder.formats.ros2.clouds import NO_TIME
 from tests.archives.ncore.packer_rig import Archive, pack
 from tests.session import clouds
 from tests.session.build import Builder, Recorded
@@ -28,7 +29,13 @@ def packed(
 
 
 def frame_of(archive: Archive, made: Recorded, index: int) -> str:
-    return f"lidars/lidar/frames/{made.t_ns[index] // 1000}"
+    return f"lidars/lidar/frames/{end_ns(archive, made, index) // 1000}"
+
+
+def end_ns(archive: Archive, made: Recorded, index: int) -> int:
+    """Time of the last point of a sweep, by the frames' times."""
+    at = np.searchsorted(archive.times_us("lidars/lidar")[:, 0], made.t_ns[index] // 1000)
+    return int(archive.times_us("lidars/lidar")[at, 1]) * 1000
 
 
 def test_points_with_times_are_rays(tmp_path: Path) -> None:
@@ -40,7 +47,7 @@ def test_points_with_times_are_rays(tmp_path: Path) -> None:
         direction = archive.array(f"{frame}/ray_bundle/direction")
         distance = archive.array(f"{frame}/ray_bundle_returns/distance_m")
         assert np.abs(direction * distance[0][:, None] - sweep["xyz"][hit]).max() < 1e-4
-        t_ns = made.t_ns[index] - int(sweep["t_offset"].max()) + sweep["t_offset"][hit].astype(int)
+        t_ns = made.t_ns[index] + sweep["t_offset"][hit].astype(int)
         assert np.array_equal(archive.array(f"{frame}/ray_bundle/timestamp_us"), t_ns // 1000)
         intensity = archive.array(f"{frame}/ray_bundle_returns/intensity")
         assert np.allclose(intensity[0] * 255, sweep["intensity"][hit], atol=1e-3)
@@ -50,8 +57,9 @@ def test_points_with_times_are_rays(tmp_path: Path) -> None:
         assert np.array_equal(elements[:, 0], clouds.RINGS - 1 - sweep["ring"][hit])
         known = archive.attributes(f"{frame}/generic_data")
         assert known["points_without_return"] == np.count_nonzero(~hit)
-    starts = [int(t) - int(s["t_offset"].max()) for t, s in zip(made.t_ns, sweeps, strict=True)]
-    assert archive.times_us("lidars/lidar")[:, 0].tolist() == [t // 1000 for t in starts]
+    ends = [int(t) + int(s["t_offset"].max()) for t, s in zip(made.t_ns, sweeps, strict=True)]
+    expected_us = np.stack([made.t_ns, ends], axis=1) // 1000
+    assert np.array_equal(archive.times_us("lidars/lidar"), expected_us)
     sensor = archive.attributes("lidars/lidar")["generic_meta_data"]["sensor"]
     assert sensor["intensity"] == "intensity / 255"
     assert sensor["model_error_deg"] < 0.01
@@ -132,21 +140,36 @@ def test_sweeps_without_a_return_are_frames_without_a_ray(tmp_path: Path) -> Non
     ] == len(sweeps[1])
 
 
-def test_points_before_the_sweep_before_are_kept_in_their_frame(tmp_path: Path) -> None:
-    """A frame begins after the one before it, and its rays with it."""
+def test_a_sweep_that_lasts_beyond_the_others(tmp_path: Path) -> None:
+    """The sequence ends with the last sweep, and the frames' ends rise."""
     sweeps = [clouds.make_sweep(seed=seed) for seed in range(3)]
-    sweeps[1]["t_offset"] = sweeps[1]["t_offset"].astype(np.int64) * 3  # began 0.2 s earlier
+    sweeps[0]["t_offset"] = sweeps[0]["t_offset"].astype(np.int64) * 30  # beyond the others
     archive, made = packed(tmp_path / "s", sweeps)
+    last_ns = made.t_ns[2] + int(sweeps[2]["t_offset"].max())
     times_us = archive.times_us("lidars/lidar")
-    stamps = archive.array(f"{frame_of(archive, made, 1)}/ray_bundle/timestamp_us")
-    assert (times_us[1, 0], times_us[1, 1]) == (stamps.min(), stamps.max())
-    assert archive.noted("lidar", "their starts were moved")
+    assert times_us.tolist() == [[made.t_ns[0] // 1000, last_ns // 1000]]
+    stamps = archive.array(f"lidars/lidar/frames/{last_ns // 1000}/ray_bundle/timestamp_us")
+    assert (stamps.min(), stamps.max()) == tuple(times_us[0])
+    assert archive.noted("lidar", "1 samples left out: they end in the same microsecond")
+    assert archive.noted("lidar", "their times go backward")
+
+
+def test_points_without_a_time_are_left_out(tmp_path: Path) -> None:
+    sweep = clouds.make_sweep()
+    sweep["t_offset"][::2] = NO_TIME
+    archive, made = packed(tmp_path / "s", [sweep])
+    frame = frame_of(archive, made, 0)
+    kept = clouds.has_return(sweep) & (sweep["t_offset"] != NO_TIME)
+    assert np.array_equal(archive.array(f"{frame}/generic_data/ring"), sweep["ring"][kept])
+    known = archive.attributes(f"{frame}/generic_data")
+    assert known["points_without_time"] == len(sweep) // 2
+    assert known["points_without_return"] == np.count_nonzero(~clouds.has_return(sweep[1::2]))
 
 
 def test_columns_that_are_no_points_are_an_error(tmp_path: Path) -> None:
     columns = (Column("ring", "u2"),)
     sweep = clouds.make_sweep(columns)
-    with pytest.raises(ArchiveError, match=r"lidar.*no column xyz of three f4"):
+    with pytest.raises(ArchiveError, match=r"lidar.*no column xyz of three f4 or f8"):
         packed(tmp_path / "s", [sweep], columns)
 
 

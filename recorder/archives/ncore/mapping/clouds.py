@@ -4,7 +4,8 @@ Points with times become a frame of ``lidars``: a ray through each point that ha
 point's time.  If the points have rings that spin evenly, the lidar has a spinning model, and each
 ray an element of it.  Points without times become a cloud of ``point_clouds``.
 
-Points without a return have no direction, and are left out; a frame's metadata have their number.
+Points without a return have no direction, and are left out, as are rays without a time; a frame's
+metadata have their numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.archives.context import PackingContext
-from recorder.archives.ncore.format.component import Interval
+from recorder.archives.ncore.format.component import NS_PER_US, Interval
 from recorder.archives.ncore.format.frames import FrameWriter
 from recorder.archives.ncore.format.models import RowOffsetSpinning
 from recorder.archives.ncore.format.point_clouds import Attribute, PointCloudsWriter
@@ -31,7 +32,14 @@ from recorder.archives.sample_workers import LIDAR_GROUP, WorkerContext
 from recorder.common.errors import ArchiveError
 from recorder.perception.frames import Times
 from recorder.perception.lidar.clouds import find_brightness, make_point_source
-from recorder.perception.lidar.points import PointSource, Values, point_times, stack_xyz
+from recorder.perception.lidar.points import (
+    PointSource,
+    Values,
+    find_end,
+    find_times,
+    point_times,
+    stack_xyz,
+)
 from recorder.perception.lidar.spinning import DerivedModel, derive_model
 from recorder.session.playback import recorded_spec
 from recorder.session.stream import Stream
@@ -52,14 +60,14 @@ class _Sweep:
         encoded: its rays.
         t_ns: int64 [rays], times of the rays.
         elements: u2 [rays, 2], row and column of each ray in the model; None without a model.
-        missing: number of points without a return.
+        left_out: numbers of points that are left out, by reason.
         brighter: number of points with an intensity above the largest one.
     """
 
     encoded: EncodedRays
     t_ns: Times
     elements: npt.NDArray[np.uint16] | None
-    missing: int
+    left_out: dict[str, int]
     brighter: int
 
 
@@ -82,7 +90,7 @@ class _SweepEncoder:
         model: DerivedModel | None,
         worker: WorkerContext,
     ) -> None:
-        self._stream = worker.session.streams[name]
+        self._stream, self._interval = worker.session.streams[name], interval
         self._source = make_point_source(recorded_spec(self._stream))
         self._rays = RayEncoder(LidarWriter, name, interval)
         self._white, self._model = np.float32(white), model
@@ -93,11 +101,13 @@ class _SweepEncoder:
         return [self._encode(index) for index in indices]
 
     def _encode(self, index: int) -> _Sweep:
-        start_ns, points = self._source.read(self._stream, index)
-        end_ns = int(self._stream.times(index, index + 1)[0])
-        points, distance_m = with_return(recorded := points)
+        began_ns, recorded = self._source.read(self._stream, index)
+        stamp_ns = int(self._stream.times(index, index + 1)[0])
+        start_ns, end_ns = self._fit(began_ns, find_end(began_ns, recorded, stamp_ns))
+        timed = recorded[find_times(recorded)]
+        points, distance_m = with_return(timed)
         direction = stack_xyz(points) / distance_m[:, None]
-        t_ns = point_times(start_ns, points)
+        t_ns = point_times(began_ns, points).clip(start_ns, end_ns)
         intensity, brighter = np.zeros(len(points), np.float32), 0
         if self._brightness is not None:
             intensity = np.nan_to_num(points[self._brightness].astype(np.float32) / self._white)
@@ -113,8 +123,15 @@ class _SweepEncoder:
             data={name: np.ascontiguousarray(points[name]) for name in self._others},
         )
         elements = None if self._model is None else self._model.elements(points)
-        missing = len(recorded) - len(points)
-        return _Sweep(encoded.without_values(), t_ns, elements, missing, brighter)
+        left_out = _left_out(
+            time=len(recorded) - len(timed), **{"return": len(timed) - len(points)}
+        )
+        return _Sweep(encoded.without_values(), t_ns, elements, left_out, brighter)
+
+    def _fit(self, *times_ns: int) -> list[int]:
+        """Return times that lie in the sequence."""
+        last_ns = self._interval.last_ns + NS_PER_US - 1
+        return [min(max(t_ns, self._interval.start_ns), last_ns) for t_ns in times_ns]
 
 
 @dataclass
@@ -131,6 +148,9 @@ class PointLidar(Sensor):
 
     def start_ns(self, index: int, _end_ns: int) -> int:
         return self._source.read(self.stream, index)[0]
+
+    def end_ns(self, index: int, stamp_ns: int) -> int:
+        return find_end(*self._source.read(self.stream, index), stamp_ns)
 
     def pack(self, sequence: SequenceWriter) -> Generator[int, None, FrameWriter]:
         writer = sequence.lidar(self.name, metadata=self.metadata() | {"sensor": self._facts()})
@@ -149,7 +169,7 @@ class PointLidar(Sensor):
                 sweep = next(sweeps)
                 return sweep.encoded.frame_ns[0]
 
-            for index, start_ns, end_ns in self.samples(take):
+            for index, start_ns, end_ns in self.samples(take, lambda: sweep.encoded.frame_ns[1]):
                 with self.context.locate_errors(self.name, index):
                     brighter += sweep.brighter
                     writer.put(
@@ -158,7 +178,7 @@ class PointLidar(Sensor):
                         end_ns,
                         t_ns=partial(np.clip, sweep.t_ns, start_ns, end_ns),
                         model_element=sweep.elements,
-                        metadata=self.frame_metadata(index) | _missing(sweep.missing),
+                        metadata=self.frame_metadata(index) | sweep.left_out,
                     )
                 yield end_ns
         if brighter:
@@ -217,14 +237,14 @@ class UntimedLidar(Sensor):
             with self.context.locate_errors(self.name, index):
                 recorded = self._source.read(self.stream, index)[1]
                 points, _ = with_return(recorded)
-                missing = _missing(len(recorded) - len(points))
+                left_out = _left_out(**{"return": len(recorded) - len(points)})
                 attributes = {name: np.ascontiguousarray(points[name]) for name in names}
                 writer.cloud(
                     end_ns,
                     self.name,
                     stack_xyz(points),
                     attributes,
-                    metadata=self.frame_metadata(index) | missing,
+                    metadata=self.frame_metadata(index) | left_out,
                 )
             yield end_ns
         return writer
@@ -252,14 +272,15 @@ def with_return(points: Values) -> tuple[Values, npt.NDArray[np.float32]]:
     return (points, distance_m) if hit.all() else (points[hit], distance_m[hit])
 
 
-def _missing(count: int) -> dict[str, int]:
-    return {"points_without_return": count} if count else {}
+def _left_out(**counts: int) -> dict[str, int]:
+    return {f"points_without_{what}": count for what, count in counts.items() if count}
 
 
 def _find_sweeps(stream: Stream, source: PointSource) -> list[Values]:
-    """Return the points of a few sweeps, spread over the recording."""
-    chosen = np.unique(np.linspace(0, len(stream) - 1, _MODEL_SWEEPS).astype(int))
-    return [source.read(stream, int(index))[1] for index in chosen]
+    """Return the points with times of a few sweeps, spread over the recording."""
+    chosen = np.unique(np.linspace(0, len(stream) - 1, _MODEL_SWEEPS).astype(int)).tolist()
+    read = [source.read(stream, index)[1] for index in chosen]
+    return [points[find_times(points)] for points in read]
 
 
 def _find_white(sweeps: Sequence[Values], brightness: str | None) -> float:
