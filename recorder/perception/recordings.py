@@ -2,7 +2,7 @@
 
 found = sensors_of(bag)
 found.sensors          # [ImportedSensor(name="front", driver="camera", topic="/front/image")]
-found.left_out         # {"/points": "no driver plays 'sensor_msgs/msg/PointCloud2' ('cdr')"}
+found.left_out         # {"/scan": "no driver plays 'sensor_msgs/msg/LaserScan' ('cdr')"}
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ DRIVERS: Final[Mapping[Kind, str]] = {
     Kind.PICTURES: "camera",
     Kind.IMU: "xsens",
     Kind.PACKETS: "ouster",
+    Kind.CLOUDS: "lidar",
     Kind.POSITIONS: "gnss",
     Kind.CAN_FRAMES: "can",
 }
@@ -33,6 +34,7 @@ _DEFAULT_NAMES: Final = {
     Kind.PICTURES: "camera",
     Kind.IMU: "imu",
     Kind.PACKETS: "lidar",
+    Kind.CLOUDS: "lidar",
     Kind.POSITIONS: "gnss",
     Kind.CAN_FRAMES: "bus",
 }
@@ -43,6 +45,7 @@ _ENDINGS: Final[Mapping[Kind, frozenset[str]]] = {
     ),
     Kind.IMU: frozenset({"data", "data_raw", "raw"}),
     Kind.PACKETS: frozenset({"lidar_packets"}),
+    Kind.CLOUDS: frozenset({"points", "points_raw", "point_cloud", "pointcloud", "cloud"}),
     Kind.POSITIONS: frozenset({"fix", "navsatfix"}),
     Kind.CAN_FRAMES: frozenset({"frames", "from_can_bus", "received_messages"}),
 }

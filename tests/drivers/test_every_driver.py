@@ -27,6 +27,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "camera": {"width": 64, "height": 48},
     "can": {"rate": 1000.0},
     "gnss": {},
+    "lidar": {"beams": 4, "columns": 90},
     "mmwave": {"radar": {"frame_length": 8, "adc_samples": 32}},
     "ouster": {"beams": 32, "mode": "512x10"},
     "udp": {"rate": 500.0},

@@ -188,7 +188,7 @@ def livox(
     return Sent(data, points, t_ns, LIVOX)
 
 
-DRIVERS: Mapping[str, Callable[[np.random.Generator], Sent]] = {
+DRIVERS: Mapping[str, Callable[..., Sent]] = {
     "ouster": ouster, "velodyne": velodyne, "hesai": hesai, "robosense": robosense,
     "livox_cloud": livox_cloud, "livox": livox,
 }  # fmt: skip

@@ -72,7 +72,7 @@ def made(count: int = 9, step: int | None = None, **kinds: tuple[int, str]) -> n
 @pytest.mark.parametrize("name", DRIVERS)
 @pytest.mark.parametrize("stamp_ns", [STAMP_NS, 2_000_000_000_999_999_999])
 def test_points_and_times_are_those_of_the_driver(name: str, stamp_ns: int) -> None:
-    sent = DRIVERS[name](RNG(1), stamp_ns=stamp_ns)  # type: ignore[call-arg]
+    sent = DRIVERS[name](RNG(1), stamp_ns=stamp_ns)
     cloud = decode(sent)
     layout = CloudLayout.of([cloud])
     points, shift_ns = unpacked(layout, cloud)
@@ -334,7 +334,7 @@ def attack(seed: int, rounds: int = 100) -> None:
     rng = random.Random(seed)
     name = rng.choice(sorted(DRIVERS))
     size = {"columns": 3} if name == "ouster" else {"count": 40}
-    sent = DRIVERS[name](RNG(seed), **size)  # type: ignore[call-arg]
+    sent = DRIVERS[name](RNG(seed), **size)
     first = decode(sent)
     known = CloudLayout.of([first])
     for _ in range(rounds):
