@@ -110,27 +110,24 @@ def point_times(start_ns: int, points: Values) -> Times:
 
     A point whose time is unknown gets that of the start.
     """
-    since = (
-        np.where(find_times(points), points["t"], 0) if len(points) and _are_timed(points) else 0
-    )
-    return np.full(len(points), start_ns, np.int64) + since
+    times = np.full(len(points), start_ns, np.int64)
+    known = find_times(points)
+    if known.any():
+        times[known] += points["t"][known]
+    return times
 
 
 def find_times(points: Values) -> npt.NDArray[np.bool_]:
     """Return whether the time of each point [n] is known."""
-    if not _are_timed(points):
+    if "t" not in (points.dtype.names or ()):
         return np.zeros(len(points), np.bool_)
     return np.asarray(points["t"] != NO_TIME)
 
 
 def find_end(start_ns: int, points: Values, t_ns: int) -> int:
     """Return the time of a sweep's last point, or the sweep's stamp `t_ns` if later; epoch ns."""
-    known = points["t"][find_times(points)] if _are_timed(points) else ()
-    return max(t_ns, start_ns + int(known.max())) if len(known) else t_ns
-
-
-def _are_timed(points: Values) -> bool:
-    return "t" in (points.dtype.names or ())
+    known = find_times(points)
+    return max(t_ns, start_ns + int(points["t"][known].max())) if known.any() else t_ns
 
 
 def stack_xyz(points: Values) -> npt.NDArray[np.float32]:
