@@ -245,3 +245,25 @@ def test_export_refuses_what_points_are_not(untimed: Drive, tmp_path: Path, form
         pytest.raises(UsageError, match=f"lidar: cannot be exported as {format_}; fits: csv, pcd"),
     ):
         export(session, Wanted("lidar", format_), tmp_path / "looks")
+
+
+@pytest.mark.parametrize("archive", ["ncore", "mcap", "bag", "edgefirst", "vrs"])
+@pytest.mark.filterwarnings("error")
+def test_any_values_are_packed(tmp_path: Path, archive: str) -> None:
+    """Columns of random bytes: infinite and tiny positions, any rings and times."""
+    if archive == "edgefirst":
+        pytest.importorskip("pyarrow", reason="needs pyarrow (the extra `archives`)")
+    rng = np.random.default_rng(5)
+    builder = Builder(tmp_path / "drive")
+    builder.add(camera_spec(), 0.4)
+    sweeps = [clouds.make_sweep(COLUMNS, seed) for seed in range(4)]
+    for sweep in sweeps:
+        sweep[:] = np.frombuffer(rng.bytes(sweep.nbytes), sweep.dtype)
+        sweep["t_offset"] //= 50
+    made = clouds.add_clouds(builder, sweeps, clouds.cloud_spec(COLUMNS))
+    builder.close()
+    options = {"profile": "ros2"} if archive == "bag" else {}
+    request = ArchiveRequest("mcap" if archive == "bag" else archive, options)
+    (result,) = finalize(builder.path, [request], out=tmp_path / "out")
+    if archive == "ncore":
+        assert result.summary["frames"]["lidar"] == len(made.t_ns)

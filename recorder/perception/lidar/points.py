@@ -130,6 +130,7 @@ def find_end(start_ns: int, points: Values, t_ns: int) -> int:
     return max(t_ns, start_ns + int(points["t"][known].max())) if known.any() else t_ns
 
 
+@np.errstate(invalid="ignore", over="ignore")
 def stack_xyz(points: Values) -> npt.NDArray[np.float32]:
     """Return the positions of points with the fields x, y and z, f4 [n, 3]."""
     made = np.empty((len(points), 3), np.float32)
@@ -138,6 +139,7 @@ def stack_xyz(points: Values) -> npt.NDArray[np.float32]:
     return made
 
 
+@np.errstate(invalid="ignore")
 def find_returns(points: Values) -> npt.NDArray[np.bool_]:
     """Return whether each point [n] has a return: its position is neither 0, 0, 0 nor NaN."""
     xyz = stack_xyz(points)
@@ -153,6 +155,7 @@ def without_wide_integers(dtype: np.dtype[Any]) -> list[tuple[str, str]]:
     return [(name, "<f8" if kind[1:] in ("u8", "i8") else kind) for name, kind in kinds]
 
 
+@np.errstate(invalid="ignore", over="ignore")
 def convert_points(points: Values, dtype: np.dtype[Any]) -> Values:
     """Return points with the fields of another dtype, by name; padding is 0."""
     if points.dtype == dtype:

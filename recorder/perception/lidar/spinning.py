@@ -56,18 +56,19 @@ class DerivedModel:
     error_rad: float
 
     def elements(self, points: Values) -> Elements:
-        """Return the model's row and column of each point, u2 [n, 2].
+        """Return the model's row and column of each point that has a return, u2 [n, 2].
 
         A ring that had no point when the model was derived gets the row of the nearest elevation.
         """
         spinning, columns = self.spinning, len(self.spinning.column_azimuths_rad)
-        azimuth, elevation, _ = _angles(points)
+        azimuth = np.arctan2(points["y"], points["x"])
         at = np.searchsorted(self.rings, points["ring"])
         at = np.minimum(at, len(self.rings) - 1)
         rows = spinning.row_of_beam[at]
         strange = np.flatnonzero(self.rings[at] != points["ring"])
         if len(strange):
-            away = elevation[strange, None] - spinning.row_elevations_rad[None, :]
+            elevation = _angles(points[strange])[1]
+            away = elevation[:, None] - spinning.row_elevations_rad[None, :]
             rows[strange] = np.abs(away).argmin(axis=1)
         sign = 1 if spinning.direction == "ccw" else -1
         turned = azimuth - spinning.row_azimuth_offsets_rad[rows] - spinning.column_azimuths_rad[0]

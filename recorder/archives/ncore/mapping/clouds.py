@@ -36,6 +36,7 @@ from recorder.perception.lidar.points import (
     PointSource,
     Values,
     find_end,
+    find_returns,
     find_times,
     point_times,
     stack_xyz,
@@ -100,13 +101,13 @@ class _SweepEncoder:
     def __call__(self, indices: Sequence[int]) -> list[_Sweep]:
         return [self._encode(index) for index in indices]
 
+    @np.errstate(invalid="ignore", over="ignore")  # values may be any numbers
     def _encode(self, index: int) -> _Sweep:
         began_ns, recorded = self._source.read(self._stream, index)
         stamp_ns = int(self._stream.times(index, index + 1)[0])
         start_ns, end_ns = self._fit(began_ns, find_end(began_ns, recorded, stamp_ns))
         timed = recorded[find_times(recorded)]
-        points, distance_m = with_return(timed)
-        direction = stack_xyz(points) / distance_m[:, None]
+        points, direction, distance_m = find_rays(timed)
         t_ns = point_times(began_ns, points).clip(start_ns, end_ns)
         intensity, brighter = np.zeros(len(points), np.float32), 0
         if self._brightness is not None:
@@ -236,7 +237,7 @@ class UntimedLidar(Sensor):
         for index, _, end_ns in self.samples(self.start_ns):
             with self.context.locate_errors(self.name, index):
                 recorded = self._source.read(self.stream, index)[1]
-                points, _ = with_return(recorded)
+                points = recorded[find_returns(recorded)]
                 left_out = _left_out(**{"return": len(recorded) - len(points)})
                 attributes = {name: np.ascontiguousarray(points[name]) for name in names}
                 writer.cloud(
@@ -265,11 +266,17 @@ def other_fields(source: PointSource, *used: str | None) -> list[str]:
     return [name for name in source.point.names or () if name not in {"x", "y", "z", *used}]
 
 
-def with_return(points: Values) -> tuple[Values, npt.NDArray[np.float32]]:
-    """Return the points that have a return, and their distances, f4 [n], m."""
-    distance_m = np.linalg.norm(stack_xyz(points), axis=1)
+def find_rays(
+    points: Values,
+) -> tuple[Values, npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Return the points that have a return, unit vectors f4 [n, 3], and distances f4 [n], m."""
+    xyz = stack_xyz(points)
+    x, y, z = xyz.T
+    distance_m = np.sqrt(x * x + y * y + z * z)
     hit = np.isfinite(distance_m) & (distance_m > _LEAST_M)
-    return (points, distance_m) if hit.all() else (points[hit], distance_m[hit])
+    if not hit.all():
+        points, xyz, distance_m = points[hit], xyz[hit], distance_m[hit]
+    return points, xyz / distance_m[:, None], distance_m
 
 
 def _left_out(**counts: int) -> dict[str, int]:
@@ -290,5 +297,5 @@ def _find_white(sweeps: Sequence[Values], brightness: str | None) -> float:
     values = [points[brightness] for points in sweeps]
     if values[0].dtype.kind == "u" and values[0].dtype.itemsize < 4:
         return float(np.iinfo(values[0].dtype).max)
-    most = max(float(np.nanmax(each, initial=0)) for each in values)
+    most = max(float(np.max(each, initial=0, where=np.isfinite(each))) for each in values)
     return next((white for white in _WHITE if most <= white), most)

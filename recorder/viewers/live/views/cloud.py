@@ -57,16 +57,16 @@ class CloudView:
         shown = points[::step]
         drawing = Drawing({"count": len(points), "step": step}, [("points", stack_xyz(shown))])
         if self._brightness is not None:
-            values = shown[self._brightness].astype(np.float32)
-            brightness, drawing.header["intensity_white"] = _scale(values)
+            brightness, drawing.header["intensity_white"] = _scale(shown[self._brightness])
             drawing.arrays.append(("intensity", brightness))
         return drawing
 
 
-def _scale(values: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.uint8], float]:
+@np.errstate(invalid="ignore", over="ignore")  # values may be any numbers
+def _scale(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint8], float]:
     """Convert brightness to 8 bits; return also the value that 255 stands for."""
-    values = np.nan_to_num(values, posinf=0, neginf=0)
+    values = np.nan_to_num(values.astype(np.float64), posinf=0, neginf=0)
     white = float(np.percentile(values, _WHITE_PERCENT)) if len(values) else 0.0
     if white <= 0:
         white = 1.0
-    return np.clip(values * np.float32(255 / white) + 0.5, 0, 255).astype(np.uint8), white
+    return np.clip(values * (255 / white) + 0.5, 0, 255).astype(np.uint8), white

@@ -89,3 +89,14 @@ def test_what_is_wrong_is_named() -> None:
     message.frames = [bytes(frame)]
     with pytest.raises(FormatError, match=r"lidar: points.bin: "):
         make_view(spec, "cloud", {}).draw([message])
+
+
+@pytest.mark.filterwarnings("error")
+def test_any_values_are_drawn() -> None:
+    spec, rng = clouds.cloud_spec(), np.random.default_rng(6)
+    sweep = clouds.make_sweep()
+    for _ in range(20):
+        sweep[:] = np.frombuffer(rng.bytes(sweep.nbytes), sweep.dtype)
+        header, arrays = drawn(spec, message_of(spec, sweep), points=100)
+        assert len(arrays["points"]) == len(arrays["intensity"]) <= min(100, header["count"])
+        assert np.isfinite(arrays["points"]).all() and np.isfinite(header["intensity_white"])
