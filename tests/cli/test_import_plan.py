@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from recorder.formats.bags.bag import Bag
 from recorder.perception.import_map import ImportMap, TopicChoice, read_import_map
 from recorder.perception.recordings import ANY, PLAYERS, sensors_of
 from recorder.recording.supervisor import driver_registry
+from recorder.recording.supervisor.driver_registry import CheckResult
 from tests.formats.bags.kit import (
     OLD_DRIVERS,
     START_NS,
@@ -203,3 +205,22 @@ def test_a_wrong_map_is_one_error(
     assert main(["import", str(bag), "--plan", "--map", str(path)]) == 2
     error = capsys.readouterr().err
     assert problem in error and error.count("\n") == 1
+
+
+def test_where_the_driver_of_all_types_cannot_play_topics_are_left_out_with_its_reason(
+    bag: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(sensors: Any) -> list[CheckResult]:
+        found = check_sources(sensors)
+        drivers = {each.name: each.driver for each in sensors}
+        return [
+            replace(each, problem="no room", streams=()) if drivers[each.sensor] == ANY else each
+            for each in found
+        ]
+
+    check_sources = driver_registry.check_sources
+    monkeypatch.setattr(driver_registry, "check_sources", check)
+    topics = told(capsys, str(bag), "--plan")["topics"]
+    assert topics["/radar"]["left_out"] == topics["/chatter"]["left_out"] == "no room"
+    assert topics["/tf"]["becomes"] == "mounts and poses" and "left_out" not in topics["/tf"]
+    assert topics["/front/image_raw"]["driver"] == "camera"
