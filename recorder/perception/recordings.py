@@ -238,9 +238,7 @@ def _find_raw(bag: Bag, found: Findings, copies: Collection[str], choices: Impor
     return sorted(
         topic
         for topic in topics
-        if found.left_out.get(topic) != _NO_SOURCE
-        and bag.topics[topic].count
-        and not choices.of(topic).skip
+        if topic.isprintable() and bag.topics[topic].count and not choices.of(topic).skip
     )
 
 
