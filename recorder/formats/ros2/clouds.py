@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.codecs.points import MOST_POINTS, Column, Planes, pack_planes, transpose
-from recorder.common.errors import FormatError
+from recorder.common.errors import FormatError, StreamChangedError
 from recorder.common.files import Buffer
 from recorder.formats.ros2.codec import CdrReader, decode_message
 from recorder.formats.ros2.definitions import POINT_CLOUD
@@ -172,6 +172,10 @@ def _fault(text: str) -> FormatError:
     return FormatError(f"{POINT_CLOUD}: {text}")
 
 
+def _changed(text: str) -> StreamChangedError:
+    return StreamChangedError(f"{POINT_CLOUD}: {text}")
+
+
 def _find_end(each: PointField) -> int:
     return each.offset + each.count * int(_TYPES[each.datatype - 1][1])
 
@@ -300,7 +304,7 @@ class CloudLayout:
         """Convert a cloud to a sample.
 
         Raises:
-            FormatError: the cloud lacks a field of the columns, or has one of another type, or
+            StreamChangedError: the cloud lacks a field of the columns, or has one of another type, or
                 one that is none of the columns.
         """
         known = cloud.fields, cloud.is_bigendian, cloud.base_ns == 0
@@ -319,7 +323,7 @@ class CloudLayout:
         wanted = {name for names in self._sources.values() for name in names}
         for name in sorted(wanted ^ fields.keys()):
             verb = "has no" if name in wanted else "has a new"
-            raise _fault(f"{verb} field {name!r:.80}; the columns are those of the first clouds")
+            raise _changed(f"{verb} field {name!r:.80}; the columns are those of the first clouds")
         steps = [
             self._plan_field(cloud, column, fields[name])
             for column in self.columns
@@ -335,10 +339,10 @@ class CloudLayout:
             return _Copy(each.offset, _find_end(each)) if is_same else _Times(each, self.time)
         own, is_position = _type_of(each), column.name == "xyz"
         if each.count != (1 if is_position else int(np.prod(column.shape))):
-            raise _fault(f"field {each.name!r:.80} has {each.count} values")
+            raise _changed(f"field {each.name!r:.80} has {each.count} values")
         is_same = own == column.type
         if not is_same and not (column.name in _CONVERTED and np.can_cast(own, column.type)):
-            raise _fault(f"field {each.name!r:.80} is {own}, and was {column.type} before")
+            raise _changed(f"field {each.name!r:.80} is {own}, and was {column.type} before")
         if is_same and not cloud.is_bigendian:
             return _Copy(each.offset, _find_end(each))
         return _Conversion(each, column.type)
