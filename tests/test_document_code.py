@@ -25,7 +25,7 @@ from recorder.common.errors import ConfigError
 from recorder.config.loading import load_config
 from recorder.recording.supervisor.driver_registry import driver_schema, prefetch
 from tests.api.rig import drive
-from tests.session.build import Builder, full_session
+from tests.session.build import Builder, full_session, sweeps_spec
 from tests.session.simulated import SMALL
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -63,6 +63,9 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         StreamSpec("front", (payload,), rate_hz=10.0), count=3, data={"payload": [b"abc"] * 3}
     )
     builder.close()
+    clouds = Builder(folder / "sessions/clouds")
+    clouds.add(sweeps_spec("front"), count=3)
+    clouds.close()
     for name in ("drive_p001", "rig-1_2025_06_01_10_00_00"):
         Builder(folder / "sessions" / name).close()
     drive(folder / "sessions" / "drive", 0.3, SMALL)

@@ -35,8 +35,9 @@ from drivers.kit.recorded_source import (
     median_rate_hz,
     video_channel,
 )
+from recorder.bus.messages import CHANGED
 from recorder.codecs.streams import ChannelSpec, StreamSpec
-from recorder.common.errors import FormatError, SourceError
+from recorder.common.errors import FormatError, SourceError, StreamChangedError
 from recorder.formats.bags.bag import Bag, Cut
 from recorder.formats.bags.contents import LOSSES, choose_topic, find_content, origin_ns
 from recorder.formats.bags.messages import Kind, Loss, decode_loss
@@ -279,8 +280,8 @@ class McapSource(RecordedSource):
     def _sweep(self, timed: Timed) -> Item:
         try:
             data, shift_ns = self._clouds.convert(timed.decoded)
-        except FormatError as error:
-            return self._corrupt(timed, error)
+        except StreamChangedError as error:
+            return self._lost(timed, CHANGED, str(error))
         t_ns, t_dev_ns = self._times(timed, shift_ns)
         return self._sample([t_ns], [t_dev_ns], data)
 
