@@ -61,7 +61,7 @@ class CloudStream:
         """Return the data of one sample, and its time minus the cloud's stamp: 0 or negative, ns.
 
         Raises:
-            FormatError: the cloud has other fields than the first ones.
+            StreamChangedError: the cloud has other fields than the first ones.
         """
         sweep = self._layout.pack(cloud)
         grid = np.array([[cloud.rows, cloud.columns]], "<u4")

@@ -285,8 +285,8 @@ class McapSource(RecordedSource):
     def _sweep(self, timed: Timed) -> Item:
         try:
             data, shift_ns = self._clouds.convert(timed.decoded)
-        except FormatError as error:
-            return self._corrupt(timed, error)
+        except StreamChangedError as error:
+            return self._lost(timed, CHANGED, str(error))
         t_ns, t_dev_ns = self._times(timed, shift_ns)
         return self._sample([t_ns], [t_dev_ns], data)
 

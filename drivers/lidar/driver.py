@@ -28,7 +28,8 @@ class LidarDriver(SourceDriver):
     of the first point.
 
     ``bag:`` and ``mcap:`` play a topic of a recording (`drivers.kit.mcap_source`); a cloud that
-    cannot be read, or has other fields than the first ones, is `Lost`, cause ``corrupt``.
+    cannot be read is `Lost`, cause ``corrupt``; one with other fields than the first ones, cause
+    ``changed``.
 
     >>> options = check_options(LidarDriver.options, {})
     >>> driver = make_driver(LidarDriver, {"name": "lidar", "scheme": "bag", ...})

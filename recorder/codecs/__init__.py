@@ -31,7 +31,7 @@ from recorder.codecs.points import (
     unpack_records,
 )
 from recorder.codecs.xz import WORTH, BlockUnpacker, XzCompressor, decompress, stored_stream
-from recorder.common.errors import FormatError, StreamChangedError
+from recorder.common.errors import FormatError, ProtocolError, StreamChangedError
 from recorder.common.files import Buffer
 
 if TYPE_CHECKING:
@@ -351,7 +351,10 @@ class Points(_Indexed):
         return dtype == np.uint8 and len(shape) == 2 and shape[0] <= MOST_POINTS
 
     def columns_fault(self, columns: Sequence[Column], shape: tuple[int, ...]) -> str | None:
-        point_bytes = points_dtype(columns).itemsize
+        try:
+            point_bytes = points_dtype(columns).itemsize
+        except ProtocolError as error:
+            return str(error)
         if point_bytes == shape[1]:
             return None
         return f"the columns of a point have {point_bytes} bytes, not {shape[1]}"
@@ -363,7 +366,7 @@ class Points(_Indexed):
         return ContentBlock("custom", f"{channel.name}.points")
 
     def encode(self, values: npt.NDArray[Any]) -> Sequence[Buffer]:
-        return [pack_planes(transpose(value)) for value in values]
+        return [pack_planes([transpose(value)]) for value in values]
 
     def decoder(self) -> Decode:
         def decode(frame: Buffer, out: npt.NDArray[Any], where: str) -> None:

@@ -134,8 +134,8 @@ class ChannelSpec:
         Raises:
             ProtocolError, TypeError, KeyError: the declaration is invalid.
         """
-        columns = make_columns(wire.get("columns", ()))
-        return cls(**{**wire, "shape": tuple(wire["shape"]), "columns": columns})
+        values = {**wire, "shape": tuple(wire["shape"])}
+        return cls(**{**values, "columns": make_columns(values.get("columns", ()))})
 
 
 def points_channel(

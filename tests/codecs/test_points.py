@@ -278,3 +278,14 @@ def test_lengths_of_different_sweeps_cannot_be_resumed(tmp_path: Path) -> None:
     suite.close(suite.resume(tmp_path, lengths))
     with open_points(tmp_path) as channel:
         assert len(channel) == 2
+
+
+@pytest.mark.parametrize("points", [0, 1, 2, 31, 1000])
+@pytest.mark.parametrize("columns", [(Column("a", "u1"),), COLUMNS, (Column("a", "f8", (7, 3)),)])
+def test_any_number_of_points_of_any_size(points: int, columns: tuple[Column, ...]) -> None:
+    dtype = points_dtype(columns)
+    data = np.random.default_rng(points).integers(0, 256, points * dtype.itemsize).astype(np.uint8)
+    sweep = data.view(dtype)
+    frame = pack_points(sweep)
+    assert unpack_by_the_document(frame, dtype.itemsize) == sweep.tobytes()
+    assert unpack_points(frame, dtype, "here").tobytes() == sweep.tobytes()

@@ -239,6 +239,8 @@ class FramedReader(ChannelReader):
                 f"{path}: {layout.format} holds {self._codec.holds}, "
                 f"not {layout.dtype} {list(layout.shape)}"
             )
+        if fault := self._codec.columns_fault(layout.columns, layout.shape):
+            raise FormatError(f"{path}: {fault}")
         self._decode = self._codec.decoder()
 
     def _where(self, index: int) -> str:

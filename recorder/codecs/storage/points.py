@@ -86,10 +86,8 @@ class PointsReader(IndexedReader):
     index = PointsIndex
 
     def __init__(self, path: Path, layout: Layout, partial: bool = False) -> None:
-        self.point_dtype = points_dtype(layout.columns)
         super().__init__(path, layout, partial)
-        if fault := self._codec.columns_fault(layout.columns, layout.shape):
-            raise FormatError(f"{path}: {fault}")
+        self.point_dtype = points_dtype(layout.columns)
 
     def _take_rows(self, rows: Rows) -> None:
         self.counts = rows[:, _POINTS]

@@ -35,8 +35,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from recorder.codecs.points import MOST_POINTS, Column, Planes, pack_planes, points_dtype, transpose
-from recorder.common.errors import FormatError
+from recorder.codecs.points import MOST_POINTS, Column, Planes, pack_planes, transpose
+from recorder.common.errors import FormatError, StreamChangedError
 from recorder.common.files import Buffer
 from recorder.formats.ros2.codec import CdrReader, decode_message
 from recorder.formats.ros2.definitions import POINT_CLOUD
@@ -172,6 +172,10 @@ def _fault(text: str) -> FormatError:
     return FormatError(f"{POINT_CLOUD}: {text}")
 
 
+def _changed(text: str) -> StreamChangedError:
+    return StreamChangedError(f"{POINT_CLOUD}: {text}")
+
+
 def _find_end(each: PointField) -> int:
     return each.offset + each.count * int(_TYPES[each.datatype - 1][1])
 
@@ -234,7 +238,7 @@ class PointTime:
 
 @dataclass(slots=True)
 class CloudLayout:
-    """Conversion of a topic's clouds to sweeps with the same columns.
+    """Conversion of a topic's clouds to sweeps with the same columns; for one thread.
 
     Attributes:
         columns: columns of the sweeps.
@@ -244,8 +248,9 @@ class CloudLayout:
     columns: tuple[Column, ...]
     time: PointTime | None
     _sources: Mapping[str, tuple[str, ...]] = field(repr=False)  # names of fields, by column
-    _known: tuple[tuple[PointField, ...], bool] | None = None
+    _known: tuple[tuple[PointField, ...], bool, bool] | None = None
     _steps: Sequence[_Step] = ()
+    _buffer: npt.NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
 
     @classmethod
     @np.errstate(all="ignore")  # times may be any numbers
@@ -299,17 +304,18 @@ class CloudLayout:
         """Convert a cloud to a sample.
 
         Raises:
-            FormatError: the cloud lacks a field of the columns, or has one of another type, or
+            StreamChangedError: the cloud lacks a field of the columns, or has one of another type, or
                 one that is none of the columns.
         """
-        if self._known != (cloud.fields, cloud.is_bigendian):
-            self._steps = self._plan(cloud)
-            self._known = cloud.fields, cloud.is_bigendian
-        planes = np.empty((points_dtype(self.columns).itemsize, len(cloud.data)), np.uint8)
-        shift_ns, every = 0, transpose(cloud.data)
-        for step in self._steps:
-            shift_ns += step(cloud, every, planes)
-        return PackedSweep(pack_planes(planes), shift_ns)
+        known = cloud.fields, cloud.is_bigendian, cloud.base_ns == 0
+        if self._known != known:
+            self._steps, self._known = self._plan(cloud), known
+        if len(self._buffer) < cloud.data.size:
+            self._buffer = np.empty(cloud.data.size, np.uint8)
+        every = transpose(cloud.data, self._buffer)
+        made = [step(cloud, every) for step in self._steps]
+        shift_ns = sum(shift_ns for _, shift_ns in made)
+        return PackedSweep(pack_planes([planes for planes, _ in made]), shift_ns)
 
     def _plan(self, cloud: Cloud) -> list[_Step]:
         """Return what makes the planes of a cloud with such fields."""
@@ -317,52 +323,45 @@ class CloudLayout:
         wanted = {name for names in self._sources.values() for name in names}
         for name in sorted(wanted ^ fields.keys()):
             verb = "has no" if name in wanted else "has a new"
-            raise _fault(f"{verb} field {name!r:.80}; the columns are those of the first clouds")
-        steps: list[_Step] = []
-        at = 0
-        for column in self.columns:
-            names = self._sources[column.name]
-            width = np.dtype(column.type).itemsize
-            for name in names:
-                size = width * int(np.prod(column.shape)) // len(names)
-                steps.append(self._plan_field(cloud, column, fields[name], slice(at, at + size)))
-                at += size
+            raise _changed(f"{verb} field {name!r:.80}; the columns are those of the first clouds")
+        steps = [
+            self._plan_field(cloud, column, fields[name])
+            for column in self.columns
+            for name in self._sources[column.name]
+        ]
         return _join_copies(steps)
 
-    def _plan_field(self, cloud: Cloud, column: Column, each: PointField, place: slice) -> _Step:
-        own = _type_of(each)
+    def _plan_field(self, cloud: Cloud, column: Column, each: PointField) -> _Step:
         if column.name == "t_offset":
             assert self.time is not None
-            times = _Times(each, place, self.time)
-            same = own == "u4" and (self.time.unit_ns, self.time.origin) == (1, "stamp")
-            is_copied = same and not cloud.is_bigendian
-            return _Offsets(_Copy(each.offset, place), times) if is_copied else times
-        if place.stop - place.start != each.count * int(column.type[1]):
-            raise _fault(f"field {each.name!r:.80} has {each.count} values")
-        if not np.can_cast(own, column.type) or (
-            column.name not in _CONVERTED and own != column.type
-        ):
-            raise _fault(f"field {each.name!r:.80} is {own}, and was {column.type} before")
-        if own == column.type and not cloud.is_bigendian:
-            return _Copy(each.offset, place)
-        return _Conversion(each, place, column.type)
+            counts_ns = (self.time.unit_ns, self.time.origin, cloud.base_ns) == (1, "stamp", 0)
+            is_same = counts_ns and _type_of(each) == "u4" and not cloud.is_bigendian
+            return _Copy(each.offset, _find_end(each)) if is_same else _Times(each, self.time)
+        own, is_position = _type_of(each), column.name == "xyz"
+        if each.count != (1 if is_position else int(np.prod(column.shape))):
+            raise _changed(f"field {each.name!r:.80} has {each.count} values")
+        is_same = own == column.type
+        if not is_same and not (column.name in _CONVERTED and np.can_cast(own, column.type)):
+            raise _changed(f"field {each.name!r:.80} is {own}, and was {column.type} before")
+        if is_same and not cloud.is_bigendian:
+            return _Copy(each.offset, _find_end(each))
+        return _Conversion(each, column.type)
 
 
 _CONVERTED: Final = ("xyz", "ring")
-_Step = Callable[[Cloud, Planes, Planes], int]
-"""Function that fills planes from a cloud and all its planes; returns the shift of the time, ns."""
+_Step = Callable[[Cloud, Planes], tuple[Planes, int]]
+"""Function that makes planes from a cloud and all its planes, and the shift of the time in ns."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """Copy of bytes as they are."""
+    """Bytes of a point as they are, from `start` to `stop`."""
 
-    offset: int
-    place: slice
+    start: int
+    stop: int
 
-    def __call__(self, cloud: Cloud, every: Planes, planes: Planes) -> int:  # noqa: ARG002
-        planes[self.place] = every[self.offset : self.offset + self.place.stop - self.place.start]
-        return 0
+    def __call__(self, cloud: Cloud, every: Planes) -> tuple[Planes, int]:  # noqa: ARG002
+        return every[self.start : self.stop], 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,12 +369,10 @@ class _Conversion:
     """Conversion of a field to another type or byte order."""
 
     field: PointField
-    place: slice
     type: str
 
-    def __call__(self, cloud: Cloud, every: Planes, planes: Planes) -> int:  # noqa: ARG002
-        _fill(cloud.read(self.field).astype("<" + self.type), planes[self.place])
-        return 0
+    def __call__(self, cloud: Cloud, every: Planes) -> tuple[Planes, int]:  # noqa: ARG002
+        return _split(cloud.read(self.field).astype("<" + self.type)), 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,48 +380,32 @@ class _Times:
     """Conversion of the points' times."""
 
     field: PointField
-    place: slice
     time: PointTime
 
-    def __call__(self, cloud: Cloud, every: Planes, planes: Planes) -> int:  # noqa: ARG002
+    def __call__(self, cloud: Cloud, every: Planes) -> tuple[Planes, int]:  # noqa: ARG002
         offsets = self.time.offsets_ns(cloud, cloud.read(self.field))
         known = offsets < _FARTHEST_NS
         offsets[(offsets < 0) & (offsets > -_ROUNDING_NS)] = 0
         shift_ns = min(0, int(offsets[known].min(initial=0)))
-        _fill(np.where(known, offsets - shift_ns, NO_TIME).astype("<u4"), planes[self.place])
-        return shift_ns
-
-
-@dataclass(frozen=True, slots=True)
-class _Offsets:
-    """Copy of times that are ns after the stamp already, u4."""
-
-    copy: _Copy
-    times: _Times
-
-    def __call__(self, cloud: Cloud, every: Planes, planes: Planes) -> int:
-        step = self.times if cloud.base_ns else self.copy
-        return step(cloud, every, planes)
+        return _split(np.where(known, offsets - shift_ns, NO_TIME).astype("<u4")), shift_ns
 
 
 def _join_copies(steps: Iterable[_Step]) -> list[_Step]:
-    """Join copies of bytes that lie side by side in both."""
+    """Join copies of bytes that lie side by side."""
     joined: list[_Step] = []
     for step in steps:
         last = joined[-1] if joined else None
-        if isinstance(step, _Copy) and isinstance(last, _Copy):
-            size = last.place.stop - last.place.start
-            if (last.offset + size, last.place.stop) == (step.offset, step.place.start):
-                joined[-1] = _Copy(last.offset, slice(last.place.start, step.place.stop))
-                continue
-        joined.append(step)
+        if isinstance(step, _Copy) and isinstance(last, _Copy) and last.stop == step.start:
+            joined[-1] = _Copy(last.start, step.stop)
+        else:
+            joined.append(step)
     return joined
 
 
-def _fill(values: Values, planes: Planes) -> None:
-    """Write values, [points] or [points, n], little-endian, to their planes."""
-    records = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), len(planes))
-    planes[...] = transpose(records)
+def _split(values: Values) -> Planes:
+    """Return the planes of values, [points] or [points, n]."""
+    width = values.dtype.itemsize * (values.shape[1] if values.ndim > 1 else 1)
+    return transpose(values.view(np.uint8).reshape(len(values), width))
 
 
 def _type_of(each: PointField) -> str:
