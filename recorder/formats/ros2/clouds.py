@@ -304,8 +304,8 @@ class CloudLayout:
         """Convert a cloud to a sample.
 
         Raises:
-            StreamChangedError: the cloud lacks a field of the columns, or has one of another type, or
-                one that is none of the columns.
+            StreamChangedError: the cloud lacks a field of the columns, or has one of another type,
+                or one that is none of the columns.
         """
         known = cloud.fields, cloud.is_bigendian, cloud.base_ns == 0
         if self._known != known:
