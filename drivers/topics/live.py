@@ -23,6 +23,7 @@ from drivers.topics.stream import Messages
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import DeviceError
 from recorder.formats.recorded_topic import RecordedTopic, topic_spec
+from recorder.formats.ros2.bag import qos
 from recorder.formats.ros2.definitions import ENCODING
 
 _FIRST_S: Final = 4.0  # longest wait for a first topic
@@ -32,6 +33,7 @@ _LOOK_S: Final = 0.05
 _DESCRIBED_NS: Final = 2_000_000_000  # longest wait for a type's definition
 _HELD_BYTES: Final = 8_000_000  # of messages that wait for the definition
 _GONE_NS: Final = 5_000_000_000  # without any publisher, the device is lost
+_DEPTH: Final = 10  # in the policies for players; discovery does not tell it
 _REPORT_NS: Final = 5_000_000_000
 _MOST_PUBLISHERS: Final = 0xFFFF
 
@@ -162,12 +164,19 @@ class LiveTopics:
         return received.spec
 
     def _make_spec(self, stream: str, topic: Topic, text: str | None) -> StreamSpec:
+        publishers = topic.publishers.values()
+        offered = qos(
+            _DEPTH,
+            latched=any(each.has_cache for each in publishers),
+            reliable=all(each.is_reliable for each in publishers),
+        )
         about = RecordedTopic(
             topic.name,
             topic.type_name,
             schema_encoding=ENCODING if text else "",
             definition=(text or "").encode(),
             type_hash=topic.type_hash,
+            metadata={"offered_qos_profiles": offered},
         )
         settings: dict[str, Any] = {"topic": topic.name, "type": topic.type_name}
         return topic_spec(stream, about, bytes_per_sample=1000, finite=False, settings=settings)

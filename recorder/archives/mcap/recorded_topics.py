@@ -16,6 +16,7 @@ from recorder.archives.context import PackingContext
 from recorder.archives.mcap.topics import Entry, Feed, Topic
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError
+from recorder.formats.mcap import TYPE_HASH
 from recorder.formats.recorded_topic import (
     MESSAGE,
     NUMBER,
@@ -50,10 +51,11 @@ def topic_feed(
         text = f"left out: messages of {topic.name} in {topic.message_encoding}"
         context.notes.add(f"{text}, not in {' or '.join(encodings)}", stream.name)
         return None
+    type_hash = {TYPE_HASH: topic.type_hash} if topic.type_hash else {}
     packed = Topic(
         topic.name,
         topic.schema,
-        metadata=topic.metadata,
+        metadata={**topic.metadata, **type_hash},
         message_encoding=topic.message_encoding,
     )
     at = {channel.name: k for k, channel in enumerate(spec.channels)}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import yaml
 
 from drivers.kit.driver import Item, Lost, NewStream, Sample, State
 from drivers.kit.runner import make_driver
@@ -98,6 +99,7 @@ def test_topics_that_are_there_are_declared_and_received(fake: FakeMiddleware) -
         "ros2msg",
     )
     assert about.definition == b"text of mine/msg/Type"
+    assert yaml.safe_load(about.metadata["offered_qos_profiles"])[0]["durability"] == 2
     send(fake, "/a", 1, 2)
     send(fake, "/b", 1, publisher=b"q")
     rig.read_messages(3)
