@@ -115,6 +115,20 @@ Item = Sample | State | Lost
 
 
 @dataclass(frozen=True, slots=True)
+class NewStream:
+    """Declaration of a stream that `Driver.open` did not know.
+
+    The stream's items follow it.  A restarted driver declares such streams in `open`, or again when
+    it finds them.  A source that plays in a loop may declare them again.
+
+    Attributes:
+        spec: the stream.
+    """
+
+    spec: StreamSpec
+
+
+@dataclass(frozen=True, slots=True)
 class SensorConfig:
     """One entry of the config's ``sensors``, as passed to a driver.
 
@@ -235,7 +249,7 @@ class Driver(ABC):
 
     @abstractmethod
     def open(self) -> Sequence[StreamSpec]:
-        """Open the source and declare every stream that it may give.
+        """Open the source and declare every stream that it is known to give.
 
         An `open` that fails must release its resources: `close` is only called after success.
         Opening a device takes at most about five seconds.
@@ -246,8 +260,10 @@ class Driver(ABC):
         """
 
     @abstractmethod
-    def read(self) -> Item | None:
+    def read(self) -> Item | NewStream | None:
         """Return the next item in order of time; None after a short wait without an item.
+
+        A stream that appears after `open` is declared by a `NewStream` before its first item.
 
         Raises:
             EndOfSource: a played source has ended.

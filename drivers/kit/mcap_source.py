@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from drivers.kit.clouds import CloudStream
 from drivers.kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig
-from drivers.kit.mcap_pictures import extract_picture, is_encoded_here
 from drivers.kit.mcap_rows import (
     can_channels,
     can_values,
@@ -30,11 +29,10 @@ from drivers.kit.mcap_rows import (
 )
 from drivers.kit.recorded_source import (
     SHORT_BATCH_NS,
-    VIDEO,
     RecordedSource,
     median_rate_hz,
-    video_channel,
 )
+from drivers.kit.topics.pictures import PictureConverter, picture_data
 from recorder.bus.messages import CHANGED
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.common.errors import FormatError, SourceError, StreamChangedError
@@ -62,7 +60,7 @@ KINDS: Final = {
 }
 """Kinds of topics that a driver may play, by `Driver.recorded_kind`."""
 
-_ROWS: Final[Mapping[Kind, tuple[Callable[[Any], Any], Callable[[Any], dict[str, Any]]]]] = {
+ROWS: Final[Mapping[Kind, tuple[Callable[[Any], Any], Callable[[Any], dict[str, Any]]]]] = {
     Kind.IMU: (inertial_channels, inertial_values),
     Kind.POSITIONS: (position_channels, position_values),
     Kind.CAN_FRAMES: (can_channels, can_values),
@@ -72,6 +70,7 @@ _LOOKED_AT: Final = DECIDING  # messages that the rate and the channels are take
 _LOOKED_BYTES: Final = 32 << 20
 _BATCH_NS: Final = {"realtime": SHORT_BATCH_NS, "max": 1_000_000_000}
 _LONGEST_BATCH: Final = 1000
+_NO_KEYFRAME: Final = "video before its first keyframe, which cannot be decoded"
 
 
 def open_bag(sensor: SensorConfig) -> tuple[Bag, str]:
@@ -142,6 +141,7 @@ class McapSource(RecordedSource):
         self._topic, content = choose_topic(bag, self._kind, wanted, self.sensor.name)
         self._decode: Callable[[Any], Any] = content.decode
         topic = bag.topics[self._topic]
+        self._pictures = PictureConverter(self._topic)
         first = self._look(bag)
         message, decoded = first[0]
         pairs = [(read_stamp(d), m.log_ns if bag.is_timed(m) else 0) for m, d in first]
@@ -153,11 +153,13 @@ class McapSource(RecordedSource):
             "mcap_stamps": "header" if self._of_header else "log time",
         }
         if self._kind is Kind.PICTURES:
-            self._channels = (video_channel(extract_picture(decoded), self._topic),)
+            assert self._pictures.channel is not None
+            self._channels = (self._pictures.channel,)
             self._has_device_time = not self._of_header and read_stamp(decoded) > 0
             settings["mcap_frame"] = decoded.header.frame_id
             settings["jpeg_quality"] = self.sensor.options.get("quality") or 90
-            settings["passed_through"] = not is_encoded_here(decoded)
+            settings |= self._pictures.settings(decoded)
+            self._pictures = PictureConverter(self._topic)  # plays from the first message on
         elif self._kind is Kind.CLOUDS:
             self._clouds = CloudStream([decoded for _, decoded in first])
             self._channels = self._clouds.channels
@@ -166,7 +168,7 @@ class McapSource(RecordedSource):
             settings |= self._clouds.settings
         else:
             values = [decoded for _, decoded in first]
-            self._channels = _ROWS[self._kind][0](values)
+            self._channels = ROWS[self._kind][0](values)
             of_device = getattr(decoded, "t_dev_ns", None) is not None
             other = not self._of_header and read_stamp(decoded) > 0
             self._has_device_time = of_device or other
@@ -211,8 +213,8 @@ class McapSource(RecordedSource):
             for number, message in enumerate(messages):
                 try:
                     decoded = self._decode(message.read_data())
-                    if self._kind is Kind.PICTURES:
-                        extract_picture(decoded)
+                    if self._kind is Kind.PICTURES and self._pictures.convert(decoded) is None:
+                        raise FormatError(_NO_KEYFRAME)
                     found.append((message, decoded))
                 except FormatError as error:
                     problem = problem or error
@@ -270,12 +272,15 @@ class McapSource(RecordedSource):
         if self._kind is not Kind.PICTURES:
             return self._batch(timed)
         try:
-            picture = extract_picture(timed.decoded)
+            picture = self._pictures.convert(timed.decoded)
+        except StreamChangedError as error:
+            return self._lost(timed, CHANGED, str(error))
         except FormatError as error:
             return self._corrupt(timed, error)
+        if picture is None:
+            return self._lost(timed, "joining", _NO_KEYFRAME)
         t_ns, t_dev_ns = self._times(timed)
-        data = {VIDEO: [picture] if isinstance(picture, bytes) else picture[None]}
-        return self._sample([t_ns], [t_dev_ns], data)
+        return self._sample([t_ns], [t_dev_ns], picture_data(self._channels[0], picture))
 
     def _sweep(self, timed: Timed) -> Item:
         try:
@@ -286,7 +291,7 @@ class McapSource(RecordedSource):
         return self._sample([t_ns], [t_dev_ns], data)
 
     def _batch(self, timed: Timed) -> Sample:
-        values_of = _ROWS[self._kind][1]
+        values_of = ROWS[self._kind][1]
         rows: list[dict[str, Any]] = []
         times: list[int] = []
         device: list[int] = []

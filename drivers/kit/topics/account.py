@@ -1,8 +1,8 @@
 """Account of a topic's messages by the numbers that their publishers give them.
 
-A publisher numbers its messages 1, 2, 3 on each topic.  From the first number that is received to
-the last, every number is recorded or counted as lost, exactly once.  Numbers before the first are
-lost only if the publisher appeared while the recorder listened and has no cache for late
+A publisher numbers its messages 1, 2, 3 on each topic (some from 0).  From the first number that is
+received to the last, every number is recorded or counted as lost, exactly once.  Numbers before the
+first are lost only if the publisher appeared while the recorder listened and has no cache for late
 subscribers.  Pure: times are passed in, and nothing is received here.
 """
 
@@ -59,11 +59,11 @@ class _Gap:
 
 @dataclass(slots=True)
 class _Publisher:
-    """Lowest and highest number that is recorded or missing (0: none), and the open gaps."""
+    """Lowest and highest number that is recorded or missing (None: none), and the open gaps."""
 
     is_new: bool
     has_cache: bool
-    first: int = 0
+    first: int | None = None
     last: int = 0
     gaps: list[_Gap] = field(default_factory=list)
     counted: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
@@ -110,7 +110,7 @@ class TopicAccount:
         """
         each = self._publishers.setdefault(publisher, _Publisher(is_new=True, has_cache=False))
         until_ns = t_ns + self._hold_ns
-        if not each.first:
+        if each.first is None:
             each.first = each.last = number
             if number > 1 and each.is_new and not each.has_cache:
                 each.first = 1
@@ -156,7 +156,7 @@ class TopicAccount:
         if each is None:
             return []
         missing = _count(publisher, each, None)
-        if each.last and not is_acknowledged:
+        if each.first is not None and not is_acknowledged:
             missing.append(Missing(publisher, VANISHED, each.last + 1, None))
         return missing
 

@@ -1,4 +1,4 @@
-"""Interface of middlewares that carry live topics, and the queue between their thread and the driver.
+"""Interface of middlewares that carry live topics, and the queue of what has arrived.
 
 A middleware receives on a thread of its own, which only appends to an `ArrivalQueue`; the driver
 takes what has arrived, in order.  What does not fit into the queue is refused at its end, so that
@@ -11,9 +11,11 @@ import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from recorder.common.files import Buffer
+
+_OVERHEAD_BYTES: Final = 200  # of an arrival in the queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ class ArrivalQueue:
 
     def put(self, arrival: Arrival) -> None:
         """Append an arrival, without its data if they do not fit; called by any thread."""
-        size = 0 if arrival.data is None else len(arrival.data)
+        size = _OVERHEAD_BYTES + (0 if arrival.data is None else len(arrival.data))
         with self._has_some:
             if self._bytes and self._bytes + size > self._limit_bytes:
                 arrival = Arrival(

@@ -42,6 +42,8 @@ _RMEM_MAX: Final = Path("/proc/sys/net/core/rmem_max")
 _FASTRTPS_C: Final = b"rosidl_typesupport_fastrtps_c"
 _FAST_DDS: Final = "rmw_fastrtps_cpp"
 _SPIN_S: Final = 0.1
+_INCOMPATIBLE_NS: Final = 3_000_000_000  # after which a topic is not subscribed again to mend it
+_UNKNOWN: Final = "_UNKNOWN_"  # in the name of a node that discovery does not know yet
 _LONGEST_WAIT_NS: Final = 10_000_000_000  # of a message in Fast DDS, before it is taken
 
 
@@ -55,6 +57,7 @@ class Ros2Middleware:
         peers: addresses of computers that discovery by multicast does not reach.
 
     Attributes:
+        counts_losses: whether the middleware numbers messages: Fast DDS does.
         warnings: likely reasons for lost messages.
 
     Raises:
@@ -66,7 +69,7 @@ class Ros2Middleware:
         self, domain: int, queue: ArrivalQueue, discovery: str = "", peers: tuple[str, ...] = ()
     ) -> None:
         self._queue = queue
-        self._profile = _set_environment(discovery, peers)
+        profile = _set_environment(discovery, peers)
         self.warnings = list(_warn_of_small_buffers())
         try:
             import rclpy
@@ -89,11 +92,16 @@ class Ros2Middleware:
                 enable_rosout=False,
                 start_parameter_services=False,
             )
-        except Exception as error:
+        except (RuntimeError, ValueError) as error:  # RCLError is a RuntimeError
             raise DeviceError(f"ROS 2 domain {domain} cannot be joined: {error}") from None
+        finally:
+            if profile is not None:  # Fast DDS has read it
+                profile.unlink(missing_ok=True)
         self._implementation = rclpy.get_rmw_implementation_identifier()
+        self.counts_losses = self._implementation == _FAST_DDS
         self._subscriptions: dict[str, Any] = {}
         self._described: dict[str, str | None] = {}
+        self._incompatible: dict[str, tuple[int, str]] = {}  # since when, and which policy
         self._problem: str | None = None
         self._is_closing = False
         # The executor of events raises SystemError with raw subscriptions.
@@ -103,17 +111,21 @@ class Ros2Middleware:
         self._thread.start()
 
     def _spin(self) -> None:
-        while not self._is_closing:
-            try:
+        try:
+            while not self._is_closing:
                 self._executor.spin_once(timeout_sec=_SPIN_S)
-            except Exception as error:  # rclpy raises whatever its callbacks and C++ raise
-                if not self._is_closing:
-                    self._problem = f"ROS 2: receiving ended: {error}"
-                return
+        except Exception as error:  # rclpy raises whatever its callbacks and C++ raise
+            if not self._is_closing:
+                self._problem = f"ROS 2: receiving ended: {type(error).__name__}: {error}"
+                raise
 
     def discover(self) -> Mapping[str, Topic]:
         if self._problem is not None:
             raise DeviceError(self._problem)
+        for name, (since_ns, policy) in list(self._incompatible.items()):
+            if time.monotonic_ns() > since_ns + _INCOMPATIBLE_NS:
+                del self._incompatible[name]
+                raise DeviceError(f"{name}: a publisher's policy {policy} is incompatible")
         topics = {}
         for name, type_names in self._node.get_topic_names_and_types():
             found = self._node.get_publishers_info_by_topic(name)
@@ -150,10 +162,9 @@ class Ros2Middleware:
                     use_default_callbacks=False,
                 ),
             )
-        except DeviceError:
-            raise
-        except Exception as error:
+        except (RuntimeError, ValueError, TypeError) as error:
             raise DeviceError(f"{topic.name}: cannot be subscribed: {error}") from None
+        self._incompatible.pop(topic.name, None)
         if earlier is not None:
             self._node.destroy_subscription(earlier)
 
@@ -182,7 +193,7 @@ class Ros2Middleware:
         from rclpy.qos import qos_policy_name_from_kind
 
         policy = qos_policy_name_from_kind(event.last_policy_kind)
-        self._problem = f"{name}: a publisher's policy {policy} is incompatible with the others'"
+        self._incompatible.setdefault(name, (time.monotonic_ns(), policy))
 
     def _load_type(self, topic: Topic) -> Any:
         package, kind, name = topic.type_name.split("/")
@@ -207,18 +218,16 @@ class Ros2Middleware:
 
     def describe_type(self, topic: Topic) -> str | None:
         """Ask the publisher's node in the background; the answer is there at a later call."""
-        if topic.type_name not in self._described:
+        node = next((each.node for each in topic.publishers.values() if each.node), None)
+        if topic.type_name not in self._described and node is not None:
             self._described[topic.type_name] = None
-            self._ask_description(topic)
-        return self._described[topic.type_name]
+            self._ask_description(topic, node)
+        return self._described.get(topic.type_name)
 
-    def _ask_description(self, topic: Topic) -> None:
+    def _ask_description(self, topic: Topic, node: str) -> None:
         try:
             from type_description_interfaces.srv import GetTypeDescription
         except ImportError:
-            return
-        node = next((each.node for each in topic.publishers.values() if each.node), None)
-        if node is None:
             return
         client = self._node.create_client(GetTypeDescription, f"{node}/get_type_description")
         request = GetTypeDescription.Request(
@@ -239,18 +248,16 @@ class Ros2Middleware:
         self._executor.shutdown(0)
         self._node.destroy_node()
         self._rclpy.try_shutdown(context=self._context)
-        if self._profile is not None:
-            self._profile.unlink(missing_ok=True)
 
 
 def _describe_publisher(info: Any) -> Publisher:
     from rclpy.qos import DurabilityPolicy, ReliabilityPolicy
 
     profile = info.qos_profile
-    namespace = info.node_namespace.rstrip("/")
+    node = f"{info.node_namespace.rstrip('/')}/{info.node_name}"
     return Publisher(
         bytes(info.endpoint_gid),
-        f"{namespace}/{info.node_name}",
+        "" if _UNKNOWN in node else node,
         profile.reliability != ReliabilityPolicy.BEST_EFFORT,
         profile.durability == DurabilityPolicy.TRANSIENT_LOCAL,
         f"{profile.reliability.name.lower()}, {profile.durability.name.lower()}",

@@ -33,7 +33,7 @@ from recorder.codecs.storage.channel import (
     NoExtent,
 )
 from recorder.codecs.storage.h264 import H264Storage
-from recorder.codecs.storage.indexed import IndexedStorage, LzmafStorage
+from recorder.codecs.storage.indexed import BytesStorage, LzmafStorage
 from recorder.codecs.storage.mjpg import AviStorage
 from recorder.codecs.storage.points import PointsStorage
 from recorder.codecs.storage.raw import PlainExtent, PlainWriter, RawStorage
@@ -63,7 +63,7 @@ CHANNEL_STORAGE: Mapping[str, type[ChannelStorage]] = {
     "lzmaf": LzmafStorage,
     "mjpg": AviStorage,
     "h264": H264Storage,
-    "bytes": IndexedStorage,
+    "bytes": BytesStorage,
     "points": PointsStorage,
     "npz": BlobStorage,
     "jpg": BlobStorage,

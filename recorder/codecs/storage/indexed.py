@@ -19,7 +19,7 @@ import lzma
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -243,6 +243,25 @@ class IndexedReader(FileReader, FramedReader):
         return [data[at - begin : end - begin] for at, end in pairwise(bounds)]
 
 
+class BytesReader(IndexedReader):
+    """Reader of ``bytes``.
+
+    The longest sample may be much longer than others: zeros behind a sample's bytes are memory that
+    is not written, and so not used.
+    """
+
+    def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
+        block = np.zeros((stop - start, *self.shape), self.dtype)
+        for row, frame in zip(block, self.encoded_range(start, stop), strict=True):
+            row[: len(frame)] = np.frombuffer(frame, np.uint8)
+        return block
+
+    def check(self, index: int) -> npt.NDArray[Any]:
+        at = self._index(index)
+        value: npt.NDArray[Any] = self._read(at, at + 1)[0]
+        return value
+
+
 class IndexedExtent(Extent):
     """Extent of the samples in both index and data file; checks those after the committed ones."""
 
@@ -308,6 +327,12 @@ class IndexedStorage(ChannelStorage):
     @property
     def _index_path(self) -> Path:
         return _index_path(self.path, self.spec.format)
+
+
+class BytesStorage(IndexedStorage):
+    """Storage of samples of bytes."""
+
+    reader = BytesReader
 
 
 class LzmafReader(IndexedReader):

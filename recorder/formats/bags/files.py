@@ -101,7 +101,7 @@ class MessageFiles(Closeable):
         """Open a file by what it begins with.
 
         Raises:
-            FormatError: the file is of no known format, or damaged; names the file.
+            FormatError: the file has an unknown format, or is damaged; names the file.
             OSError: the file cannot be read.
         """
         if not read_magic(path).startswith(ZSTD):

@@ -380,7 +380,7 @@ def _compile(name: str) -> list[_Step]:
     if message_class := CLASSES.get(name):
         return [_Object(message_class, _join_numbers(steps))]
     numbers = [field for step in steps if isinstance(step, _Numbers) for field in step.numbers]
-    if len(steps) == len(numbers) > 1 and len({*numbers}) == 1:
+    if len(steps) == len(numbers) > 1 and len({*numbers}) == 1 and not numbers[0][1]:
         return [_Numbers([(numbers[0][0], len(numbers))])]
     return steps
 

@@ -212,6 +212,7 @@ class SessionWriter:
         if progress is not None:
             check_same(progress.store.spec, spec)
             progress.sensor = sensor
+            progress.declared_again = True
         else:
             self._streams.add(self._store(spec), sensor)
 

@@ -24,6 +24,7 @@ from drivers.kit.driver import (
     EndOfSource,
     Item,
     Lost,
+    NewStream,
     Sample,
     SensorConfig,
     State,
@@ -76,7 +77,7 @@ class FakeDriver(Driver):
     """Plays what it is given; an exception among it is raised."""
 
     schemes = {"script": "made up for tests"}
-    script: Iterable[Item | Exception | Callable[[], None]] = ()
+    script: Iterable[Item | NewStream | Exception | Callable[[], None]] = ()
     opened = closed = 0
 
     def open(self) -> Sequence[StreamSpec]:
@@ -85,13 +86,13 @@ class FakeDriver(Driver):
         self._items = iter(self.script)
         return [SPEC]
 
-    def read(self) -> Item | None:
+    def read(self) -> Item | NewStream | None:
         item = next(self._items, None)
         if item is None:
             raise EndOfSource
         if isinstance(item, Exception):
             raise item
-        if not isinstance(item, (Sample, State, Lost)):
+        if not isinstance(item, (Sample, State, Lost, NewStream)):
             item()
             return None
         if isinstance(item, Sample):  # the kit takes samples over
@@ -311,6 +312,39 @@ def test_a_loop_over_nothing_ends(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig()
     account = rig.record(rig.driver(loop=True))
     assert (account["ended"], account["samples"]) == ("eof", 0)
+
+
+@pytest.mark.parametrize("pace", ["max", "realtime"])
+def test_a_stream_that_a_source_finds_is_recorded(make_rig: Callable[..., Rig], pace: str) -> None:
+    rig = make_rig()
+    found = NewStream(replace(SPEC, name="fake_2"))
+    late = [replace(batch(n), stream="fake_2") for n in (2, 3)]
+    rig.record(rig.driver(batch(0, 2), found, *late, batch(2, 2), pace=pace))
+    (session,) = rig.root.iterdir()
+    assert np.fromfile(session / "fake_2" / "x", "<u4")[::64].tolist() == [2, 3]
+    assert rig.outcome["x"] == [0, 1, 2, 3]
+    given = [values["given"] for event, values in rig.reports if event == "stats"][-1]
+    assert {name: counts[0] for name, counts in given.items()} == {"fake": 4, "fake_2": 2}
+
+
+def test_a_loop_finds_the_same_streams_again(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig()
+    late = replace(batch(0, 2), stream="fake_2")
+    driver = rig.driver(NewStream(replace(SPEC, name="fake_2")), late, batch(2), loop=True)
+    rig.record(driver, duration_s=0.2)
+    (session,) = rig.root.iterdir()
+    assert len(np.fromfile(session / "fake_2" / "ts", "<f8")) > 4
+
+
+def test_a_stream_that_is_found_again_in_another_form_ends_the_source(
+    make_rig: Callable[..., Rig],
+) -> None:
+    rig = make_rig()
+    other = StreamSpec("fake", (ChannelSpec("x", "raw", "u4", (65,)),))
+    account = rig.record(rig.driver(batch(0, 2), NewStream(other), batch(2)))
+    assert account["x"] == [0, 1] and account["ended"] == "fault"
+    faults = [values["message"] for event, values in rig.reports if event == "fault"]
+    assert faults == ["fake: is declared again with other channels"]
 
 
 def test_full_pace_waits_for_room_instead_of_refusing(make_rig: Callable[..., Rig]) -> None:
