@@ -6,6 +6,7 @@ lidar measures each point at the point's own time.
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import zstandard
 from recorder.archives.export import Wanted, export
 from recorder.archives.finalize import ArchiveRequest, finalize
 from recorder.session.reader import Session
+from tests.acceptance.command import recorder
 from tests.session import clouds
 from tests.session.driven_clouds import COUNT, Drive, drive
 
@@ -109,6 +111,14 @@ def test_nvidias_loader_reads_point_clouds(untimed: Drive, tmp_path: Path) -> No
         pose = to_world[index]
         world = cloud.xyz.astype(np.float64) @ pose[:3, :3].T + pose[:3, 3]
         assert np.linalg.norm(world - expected[hit], axis=1).max() < WITHIN_M
+
+
+def test_validation_reads_point_clouds_with_nvidias_loader(untimed: Drive, tmp_path: Path) -> None:
+    pytest.importorskip("ncore.impl.data.v4.components", reason="needs nvidia-ncore")
+    (result,) = finalize(untimed.path, [ArchiveRequest("ncore")], out=tmp_path)
+    ran = recorder("validate", result.files[-1], "--format", "json")
+    assert ran.code == 0, ran.err
+    assert f"lidar {COUNT} point clouds" in json.dumps(ran.result)
 
 
 NUMPY_OF_FIELD = {1: "i1", 2: "u1", 3: "<i2", 4: "<u2", 5: "<i4", 6: "<u4", 7: "<f4", 8: "<f8"}
