@@ -69,8 +69,7 @@ class Selection:
     def takes(self, topic: str) -> bool:
         """Return whether a topic is recorded."""
         return (
-            not is_service(topic)
-            and any(pattern.matches(topic) for pattern in self._wanted)
+            any(pattern.matches(topic) for pattern in self._wanted)
             and not any(pattern.matches(topic) for pattern in self._excluded)
         )
 
