@@ -272,6 +272,16 @@ class Driver(ABC):
                 and records the interval of loss.
         """
 
+    def repeat(self, t_ns: int) -> Sequence[Sample]:  # noqa: ARG002  most devices have none
+        """Return a device's samples that are valid until others replace them, to be recorded again.
+
+        The kit asks at the start of every session, as it repeats lasting states.
+
+        Args:
+            t_ns: CLOCK_MONOTONIC of the start: the stamp of the samples, which are older.
+        """
+        return ()
+
     @abstractmethod
     def close(self) -> None:
         """Release the source.  Called once per successful `open`, also after errors."""

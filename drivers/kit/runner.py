@@ -435,6 +435,8 @@ class Runner:
             self._reported = session.key
             for stream, values in self._lasting.items():
                 self._publish(State(stream, self._clock.monotonic_ns(), values), session)
+            for sample in self._driver.repeat(session.begin_ns):
+                self._publish(sample, session)
         if item is None:
             if session is not None and self._is_past(session):
                 self._finish(session, "duration", "")

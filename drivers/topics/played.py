@@ -23,7 +23,7 @@ from recorder.common.errors import FormatError, SourceError
 from recorder.formats.bags.bag import Bag, Cut
 from recorder.formats.bags.contents import origin_ns
 from recorder.formats.bags.timing import Timed, Timing, order_messages
-from recorder.formats.mcap import McapTopic
+from recorder.formats.mcap import TYPE_HASH, McapTopic
 from recorder.formats.recorded_topic import RecordedTopic, topic_spec
 
 _BATCH_NS: Final = {"realtime": SHORT_BATCH_NS, "max": 1_000_000_000}
@@ -107,7 +107,7 @@ class BagTopics:
             topic.message_encoding,
             topic.schema_encoding,
             topic.schema_data,
-            topic.metadata.get("topic_type_hash", ""),
+            topic.metadata.get(TYPE_HASH, ""),
             topic.metadata,
         )
         settings = {"topic": topic.topic, "type": topic.schema_name, "messages": topic.count}

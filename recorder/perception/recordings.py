@@ -64,7 +64,8 @@ _ENDINGS: Final[Mapping[str, frozenset[str]]] = {
     Kind.POSITIONS: frozenset({"fix", "navsatfix"}),
     Kind.CAN_FRAMES: frozenset({"frames", "from_can_bus", "received_messages"}),
 }
-_SUFFIXES: Final = {Kind.PACKETS: "_imu", Kind.IMU: "_gnss"}  # of a driver's further stream
+# Of a driver's further stream.
+_SUFFIXES: Final[Mapping[str, str]] = {Kind.PACKETS: "_imu", Kind.IMU: "_gnss"}
 _BESIDE: Final = ("imu_packets", "zone_packets", "telemetry_packets")
 _SENSOR: Final = re.compile(r"[a-z][a-z0-9_]{0,55}")
 _LONGEST_NAME: Final = 50
@@ -180,7 +181,7 @@ def sensors_of(
         count = bag.topics[topic].count
         found.sensors.append(ImportedSensor(name, played[topic], topic, count))
     if together:
-        name = _reserve_name(ANY, set(names.values()))
+        name = _reserve_name(ANY, "", set(names.values()))
         count = sum(bag.topics[topic].count for topic in together)
         found.sensors.append(ImportedSensor(name, ANY, "", count, tuple(together)))
     for topic in played:
@@ -238,9 +239,7 @@ def _find_raw(bag: Bag, found: Findings, copies: Collection[str], choices: Impor
     return sorted(
         topic
         for topic in topics
-        if found.left_out.get(topic) != _NO_SOURCE
-        and bag.topics[topic].count
-        and not choices.of(topic).skip
+        if topic.isprintable() and bag.topics[topic].count and not choices.of(topic).skip
     )
 
 
@@ -322,14 +321,13 @@ def _is_metadata(topic: str, keys: Mapping[str, str]) -> bool:
 def _assign_names(played: Mapping[str, str | None], keys: Mapping[str, str]) -> dict[str, str]:
     """Return a unique name for each topic: the given one, or one derived from the topic."""
     names = {topic: name for topic, name in played.items() if name is not None}
-    taken = set(names.values())
-    taken |= {name + suffix for name in taken for suffix in _SUFFIXES.values()}
+    taken = {each for topic, name in names.items() for each in _list_streams(name, keys[topic])}
     for topic in played:  # of lidars first: their IMUs are streams with names of their own
         if topic not in names and keys[topic] is Kind.PACKETS:
-            names[topic] = _reserve_name(_derive_name(topic, keys[topic]), taken)
+            names[topic] = _reserve_name(_derive_name(topic, keys[topic]), keys[topic], taken)
     for topic in played:
         if topic not in names:
-            names[topic] = _reserve_name(_derive_name(topic, keys[topic]), taken)
+            names[topic] = _reserve_name(_derive_name(topic, keys[topic]), keys[topic], taken)
     return names
 
 
@@ -348,11 +346,16 @@ def _derive_name(topic: str, key: str) -> str:
     return name if name[0].isalpha() else f"{default}_{name}"
 
 
-def _reserve_name(name: str, taken: set[str]) -> str:
+def _reserve_name(name: str, key: str, taken: set[str]) -> str:
     """Return the name, with a number if it is in use; reserve it and its further streams' names."""
     free, number = name, 1
-    while {free, *(free + suffix for suffix in _SUFFIXES.values())} & taken:
+    while _list_streams(free, key) & taken:
         number += 1
         free = f"{name}_{number}"
-    taken |= {free, *(free + suffix for suffix in _SUFFIXES.values())}
+    taken |= _list_streams(free, key)
     return free
+
+
+def _list_streams(name: str, key: str) -> set[str]:
+    """Return the names of a sensor's streams."""
+    return {name} | ({name + _SUFFIXES[key]} if key in _SUFFIXES else set())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ import recorder
 from recorder.common.errors import SessionError
 from recorder.perception.lidar.points import SweepPoints
 from tests.archives.ncore.packer_rig import lidar, still_imu
-from tests.session import clouds
+from tests.session import clouds, driven_clouds
 from tests.session.build import Builder
 
 CALIBRATION = """sensors:
@@ -49,6 +51,17 @@ def test_recorded_points_have_all_fields_and_their_times(built: Builder) -> None
             assert np.array_equal(points, sweep["xyz"], equal_nan=True)
             moved = roof[index].points(motion_corrected=False)
             assert np.allclose(moved, sweep["xyz"] + np.array([1, 0, 2]), atol=1e-5, equal_nan=True)
+
+
+def test_points_are_moved_by_the_rigs_motion_after_the_stamp(tmp_path: Path) -> None:
+    made = driven_clouds.drive(tmp_path / "drive", clouds.WITH_TIMES)
+    with recorder.open(made.path) as session:
+        for index, world in enumerate(made.world):
+            at_ns = int(made.lidar.t_ns[index]) + 40_000_000
+            rotation, place = driven_clouds.rig_at((at_ns - made.lidar.t_ns[0]) * 1e-9)
+            points = session["lidar"].points(index, at_ns=at_ns).astype(np.float64)
+            hit = clouds.has_return(made.sweeps[index])
+            assert np.abs(points[hit] @ rotation.T + place - world[hit]).max() < 1e-3
 
 
 def test_points_without_times_have_none(built: Builder) -> None:

@@ -24,6 +24,7 @@ from recorder.codecs.streams import ChannelSpec
 from recorder.common.errors import UsageError
 from recorder.formats.vrs import RecordType, VrsReader
 from recorder.formats.vrs.streams import RecordableType
+from recorder.perception.ego_motion import Motion
 from recorder.session.reader import Session
 from recorder.session.vrs.records import ConfigurationData
 from tests.archives.edgefirst import rig as edgefirst
@@ -32,7 +33,7 @@ from tests.archives.mcap.test_foxglove import pack as pack_foxglove
 from tests.archives.vrs.test_packer import blocks_of
 from tests.cli.test_export_pictures import read_pcd
 from tests.recording.writer.vrs_session import stream_of
-from tests.session import clouds
+from tests.session import clouds, driven_clouds
 from tests.session.build import Builder, Recorded, camera_spec
 from tests.viewers.live.foxglove.client import stamp_ns
 
@@ -207,6 +208,31 @@ def test_edgefirst_notes_pictures_that_points_do_not_give(untimed: Drive, tmp_pa
     assert dataset.noted("lidar: its lidar records points: no pictures of depth, reflectivity")
     assert {"camera.jpeg", "lidar.pcd", "depth.png"} <= dataset.endings(3)
     assert dataset.picture(3, "depth.png").any()
+
+
+def test_poses_around_a_sweep_span_its_points(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Depth in pictures needs the rig's motion until the last point of a sweep."""
+    pytest.importorskip("pyarrow", reason="needs pyarrow (the extra `archives`)")
+    camera = (
+        ", camera: {T_sensor_rig: {translation_m: [1, 0, 1.5], "
+        "quaternion_xyzw: [-0.5, 0.5, -0.5, 0.5]}, model: opencv-pinhole, "
+        "parameters: {fx: 30, fy: 31, cx: 15.5, cy: 11.5}, resolution: [32, 24]}"
+    )
+    made = driven_clouds.drive(tmp_path / "drive", clouds.WITH_TIMES, camera)
+    spans: list[tuple[bool, bool]] = []
+    move = Motion.move
+
+    def check(self: Motion, points: Any, t_ns: Any) -> Any:
+        spans.append((self.t_ns[0] <= t_ns.min(), t_ns.max() <= self.t_ns[-1]))
+        return move(self, points, t_ns)
+
+    monkeypatch.setattr(Motion, "move", check)
+    options = {"lidar_images": ["projected"], "tolerance_ms": 60}
+    (_,) = finalize(made.path, [ArchiveRequest("edgefirst", options)], out=tmp_path / "out")
+    assert len(spans) > 5
+    assert set(spans) == {(True, True)}
 
 
 def test_vrs_has_the_packed_sweeps(either: Drive, tmp_path: Path) -> None:

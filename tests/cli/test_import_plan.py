@@ -144,6 +144,21 @@ def test_installed_drivers_decide_what_topics_become(bag: Path) -> None:
     assert {*OLD_DRIVERS, "imu", "lidar"} == PLAYERS
 
 
+def test_only_topics_with_control_characters_have_no_sensor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("/a#b", "/c\nd", "/e*f/**", "/stra\xdfe")
+    sent = [Sent(name, "x/msg/Y", "cdr", b"\0\1\0\0", START_NS + 1) for name in names]
+    path = write_mcap(tmp_path / "a.mcap", sent)
+    result = told(capsys, str(path), "--root", str(tmp_path))
+    assert result["topics"].keys() == {"/a#b", "/e*f/**", "/stra\xdfe"}
+    assert result["left_out"].keys() == {"/c\nd"}
+    assert sum(stream["samples"] for stream in result["streams"].values()) == 3
+    assert main(["import", str(path), "--guess"]) == 0
+    (tmp_path / "map.yaml").write_text(capsys.readouterr().out)
+    assert read_import_map(tmp_path / "map.yaml").topics.keys() == result["topics"].keys()
+
+
 def test_the_draft_is_a_map_that_changes_nothing(
     bag: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

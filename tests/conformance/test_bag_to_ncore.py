@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
+from recorder.formats.ros2.definitions import POINT_CLOUD
 from tests.acceptance.command import recorder
 from tests.drivers.ouster.rig import T0_NS, capture, flat, make_info, ouster_messages
 from tests.formats.bags.kit import (
@@ -23,6 +24,7 @@ from tests.formats.bags.kit import (
     jpeg,
     write_sqlite,
 )
+from tests.formats.ros2 import cloud_kit
 from tests.perception import test_recorded_poses as poses
 from tests.perception.test_recorded_calibration import OPTICAL, info
 
@@ -34,6 +36,7 @@ pytestmark = pytest.mark.conformance
 
 CAMERA = ((1.0, 2.0, 3.0), OPTICAL)
 LIDAR = ((0.5, 0.0, 2.0), Rotation.from_euler("z", 30, degrees=True).as_quat())
+ROOF = ((0.0, 0.5, 2.5), Rotation.from_euler("xyz", [1, -2, 90], degrees=True).as_quat())
 FRAME_NS = 50_000_000
 
 
@@ -50,6 +53,12 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Packed:
         sent.append(poses.tf("/tf_static", START_NS, ("base_link", frame, *place)))
     for at in range(2, 36):
         sent.append(compressed("/front/image_raw", jpeg(at), START_NS + at * FRAME_NS))
+    rng = np.random.default_rng(38)
+    for at in range(4, 16):
+        t_ns = START_NS + at * 100_000_000
+        cloud = cloud_kit.ouster(rng, stamp_ns=t_ns)
+        sent.append(Sent("/roof/points", POINT_CLOUD, "cdr", cloud.data, t_ns + 100_000_000))
+    sent.append(poses.tf("/tf_static", START_NS, ("base_link", cloud_kit.FRAME, *ROOF)))
     lidar = make_info()
     packets = ouster_messages(lidar, flat(capture(lidar, range(4))))
     later_ns = START_NS + 300_000_000 - T0_NS
@@ -71,9 +80,10 @@ def evaluate(packed: Packed, source: str, target: str, t_ns: Any) -> Any:
 
 def test_the_loader_has_the_sensors(packed: Packed) -> None:
     loader = packed.loader
-    assert (loader.camera_ids, loader.lidar_ids) == (["front"], ["ouster"])
+    assert (loader.camera_ids, loader.lidar_ids) == (["front"], ["ouster", "roof"])
     assert loader.get_camera_sensor("front").frames_count == 34
     assert loader.get_lidar_sensor("ouster").frames_count == 4
+    assert loader.get_lidar_sensor("roof").frames_count == 12
     parameters = loader.get_camera_sensor("front").model_parameters
     assert tuple(map(int, parameters.resolution)) == (WIDTH, HEIGHT)
 
@@ -87,7 +97,9 @@ def test_the_rig_is_where_the_transforms_say(packed: Packed) -> None:
     assert turns.magnitude().max() < 1e-4
 
 
-@pytest.mark.parametrize(("sensor", "place"), [("front", CAMERA), ("ouster", LIDAR)])
+@pytest.mark.parametrize(
+    ("sensor", "place"), [("front", CAMERA), ("ouster", LIDAR), ("roof", ROOF)]
+)
 def test_sensors_are_where_the_static_transforms_say(
     packed: Packed, sensor: str, place: Any
 ) -> None:

@@ -117,7 +117,7 @@ def test_a_ring_without_points_gets_the_nearest_row() -> None:
 
 
 @pytest.mark.parametrize(
-    "case", ["still", "one time", "scattered", "few", "none", "one ring twice"]
+    "case", ["still", "one time", "scattered", "few", "none", "one ring twice", "many rings"]
 )
 def test_what_does_not_spin_has_no_model(case: str) -> None:
     points = points_of(clouds.make_sweep())
@@ -134,6 +134,8 @@ def test_what_does_not_spin_has_no_model(case: str) -> None:
             points = points[:100]
         case "none":
             points = points[:0]
+        case "many rings":
+            points["ring"] = np.arange(len(points))
         case "one ring twice":
             points["z"] = 0  # all rings have one elevation
     assert derive_model([points]) is None

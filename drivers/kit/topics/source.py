@@ -15,7 +15,7 @@ import atexit
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -52,18 +52,18 @@ class TopicConnection:
     """Middleware and reception of a driver, which outlive single attempts to open its device.
 
     Args:
-        sensor: the entry, with a topic in its address.
-        names: topics that are received; None: that of the address.
+        sensor: the entry.
+        names: returns whether a topic of a name is received; None: that of the address is.
 
     Raises:
         SourceError: the address is wrong.
     """
 
-    def __init__(self, sensor: SensorConfig, names: Sequence[str] | None = None) -> None:
+    def __init__(self, sensor: SensorConfig, names: Callable[[str], bool] | None = None) -> None:
         self.sensor = sensor
         self.address = parse_address(sensor)
         self.place = f"{sensor.name}: {sensor.scheme}:{sensor.address}"
-        if not self.address.topic:
+        if not self.address.topic and names is None:
             raise SourceError(f"{self.place}: needs a topic, as in #/camera/image")
         self._names = [self.address.topic] if names is None else names
         self.middleware: Middleware | None = None
@@ -115,6 +115,18 @@ class TopicConnection:
         """
         try:
             return list(self.join().take(timeout_s))
+        except DeviceError as error:
+            self.leave()
+            raise DeviceError(f"{self.place}: {error}") from None
+
+    def look(self) -> Mapping[str, Topic]:
+        """Return the topics that are there; ends the connection where it is lost.
+
+        Raises:
+            DeviceError: it is lost.
+        """
+        try:
+            return self.join().look()
         except DeviceError as error:
             self.leave()
             raise DeviceError(f"{self.place}: {error}") from None

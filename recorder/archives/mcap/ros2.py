@@ -35,7 +35,7 @@ from recorder.archives.mcap.session_records import find_rig_poses
 from recorder.archives.mcap.topics import Entry, Feed, Topic, WrittenFile
 from recorder.common.errors import FormatError
 from recorder.common.files import Buffer, PosixDisk
-from recorder.formats.mcap import Schema
+from recorder.formats.mcap import TYPE_HASH, Schema
 from recorder.formats.recorded_topic import CDR, find_topic
 from recorder.formats.ros2.bag import BagTopic, bag_metadata
 from recorder.formats.ros2.codec import encode_message
@@ -95,6 +95,7 @@ class Ros2Profile:
                 topic.schema.name,
                 topic.metadata.get("offered_qos_profiles", ""),
                 written.counts[topic.name],
+                topic.metadata.get(TYPE_HASH, ""),
             )
             for topic in written.topics
         ]

@@ -37,7 +37,7 @@ from recorder.formats.bags.files import (
     MessageReader,
     read_magic,
 )
-from recorder.formats.mcap import LogOrder, McapMessage, McapTopic, pack_place
+from recorder.formats.mcap import TYPE_HASH, LogOrder, McapMessage, McapTopic, pack_place
 
 METADATA: Final = "metadata.yaml"
 _INFORMATION: Final = "rosbag2_bagfile_information"
@@ -61,6 +61,7 @@ class _Metadata:
     compressed: bool = False  # each message by itself, zstd
     numbered: bool = False  # the files continue each other in this order
     counts: Mapping[str, int] = field(default_factory=dict)  # messages by topic
+    hashes: Mapping[str, str] = field(default_factory=dict)  # of types by topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,11 @@ class Bag(Closeable):
             before_ns = looks[count - 1].end_ns if count else self.start_ns or 0
             cuts.append(Cut(before_ns, str(reason).removeprefix(f"{path}/")))
         self.cuts = sorted(cuts, key=lambda cut: cut.time_ns)
+        for topic, type_hash in metadata.hashes.items():
+            if (known := self.topics.get(topic)) is not None and TYPE_HASH not in known.metadata:
+                self.topics[topic] = replace(
+                    known, metadata={**known.metadata, TYPE_HASH: type_hash}
+                )
         for topic, count in metadata.counts.items():
             found = self.topics[topic].count if topic in self.topics else 0
             if count > found:
@@ -416,17 +422,22 @@ def _read_metadata(folder: Path) -> _Metadata:
         raise FormatError(f"{path}: lists {absent[0].name!r:.100}, which is not in the folder")
     if not files:
         raise FormatError(f"{path}: lists no file")
-    return _Metadata(tuple(files), mode == "message", numbered=True, counts=_read_counts(values))
+    return _Metadata(tuple(files), mode == "message", True, *_read_topics(values))
 
 
-def _read_counts(values: Mapping[str, Any]) -> dict[str, int]:
-    """Return the number of messages by topic; none for what is not as rosbag2 writes it."""
+def _read_topics(values: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, str]]:
+    """Return by topic the number of messages and the type's hash, where they are as in rosbag2."""
     counts: dict[str, int] = {}
+    hashes: dict[str, str] = {}
     for entry in values.get("topics_with_message_count") or ():
-        with contextlib.suppress(TypeError, KeyError):
+        with contextlib.suppress(TypeError, KeyError, AttributeError):
+            about = entry["topic_metadata"]
+            name, type_hash = str(about["name"]), about.get("type_description_hash")
+            if isinstance(type_hash, str) and type_hash.strip():
+                hashes[name] = type_hash.strip()
             if isinstance(count := entry["message_count"], int):
-                counts[str(entry["topic_metadata"]["name"])] = count
-    return counts
+                counts[name] = count
+    return counts, hashes
 
 
 def _make_sort_key(path: Path) -> list[Any]:

@@ -26,7 +26,7 @@ import numpy as np
 from recorder.common.errors import FormatError
 from recorder.common.files import Closeable
 from recorder.formats.bags.clock import Times
-from recorder.formats.mcap import LogOrder, McapMessage, McapTopic, merge_blocks
+from recorder.formats.mcap import TYPE_HASH, LogOrder, McapMessage, McapTopic, merge_blocks
 
 MAGIC: Final = b"SQLite format 3\0"
 _BLOCK: Final = 256  # messages
@@ -139,13 +139,18 @@ class SqliteReader(Closeable):
     def _read_topics(self) -> tuple[dict[int, str], dict[str, McapTopic]]:
         """Return the topics' names by id, and the topics by name."""
         columns = {row[1] for row in self._database.execute("PRAGMA table_info(topics)")}
-        qos = "offered_qos_profiles" if "offered_qos_profiles" in columns else "''"
-        query = f"SELECT id, name, type, serialization_format, {qos} FROM topics ORDER BY id"
+        qos, hashed = (
+            name if name in columns else "''"
+            for name in ("offered_qos_profiles", "type_description_hash")
+        )
+        query = f"SELECT id, name, type, serialization_format, {qos}, {hashed} FROM topics "
+        query += "ORDER BY id"
         counts = self._count()
         definitions = self._read_definitions()
         names: dict[int, str] = {}
         topics: dict[str, McapTopic] = {}
-        for number, name, type_name, encoding, profiles in self._database.execute(query):
+        rows = self._database.execute(query)
+        for number, name, type_name, encoding, profiles, type_hash in rows:
             if not (isinstance(name, str) and isinstance(type_name, str)):
                 self.conflicts.append(f"topic {number}: {counts.get(number, 0)} messages: no name")
                 continue
@@ -153,6 +158,8 @@ class SqliteReader(Closeable):
             known = topics.get(name)
             count = counts.get(number, 0) + (known.count if known else 0)
             metadata = {"offered_qos_profiles": str(profiles or "")}
+            if type_hash:
+                metadata[TYPE_HASH] = str(type_hash)
             topic = McapTopic(name, type_name, *schema, str(encoding or "cdr"), count, metadata)
             if known is not None and not topic.is_decoded_as(known):
                 self.conflicts.append(

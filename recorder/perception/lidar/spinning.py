@@ -33,6 +33,7 @@ _STEADY_RAD: Final = np.radians(1.0)
 _NEAREST_RAD: Final = np.radians(0.1)
 """Largest median error of the model besides half a column."""
 _MOST_COLUMNS: Final = 65_535
+_MOST_RINGS: Final = 1024
 _TURN: Final = 2 * np.pi
 
 Values = npt.NDArray[Any]
@@ -89,8 +90,10 @@ def derive_model(sweeps: Sequence[Values]) -> DerivedModel | None:
     parts = [part for points in sweeps if len(part := _distant(points))]
     if not parts:
         return None
-    pooled = np.concatenate(parts)
+    pooled = _sort_by_ring(np.concatenate(parts))
     rings = np.unique(pooled["ring"])
+    if len(rings) > _MOST_RINGS:
+        return None
     spins = [spin for part in parts if (spin := _find_spin(part, rings)) is not None]
     if not spins or len({spin.sign for spin in spins}) > 1:
         return None
@@ -98,7 +101,7 @@ def derive_model(sweeps: Sequence[Values]) -> DerivedModel | None:
     offsets = _merge_offsets([spin.offsets_rad for spin in spins])
     rings, offsets = rings[~np.isnan(offsets)], offsets[~np.isnan(offsets)]
     _, elevation, _ = _angles(pooled)
-    elevations = np.array([np.median(elevation[pooled["ring"] == ring]) for ring in rings])
+    elevations = np.array([np.median(elevation[own]) for own in _find_rings(pooled, rings)])
     order = np.argsort(-elevations, kind="stable")
     if (np.diff(elevations[order].astype(np.float32)) >= 0).any():
         return None
@@ -136,10 +139,11 @@ class _Spin:
 
 
 def _find_spin(points: Values, rings: Values) -> _Spin | None:
-    counts = np.array([np.count_nonzero(points["ring"] == ring) for ring in rings])
-    if counts.max() < _LEAST_POINTS:
+    places = _find_rings(points, rings)
+    counts = [own.stop - own.start for own in places]
+    if max(counts) < _LEAST_POINTS:
         return None
-    fullest = points[points["ring"] == rings[counts.argmax()]]
+    fullest = points[places[counts.index(max(counts))]]
     fullest = fullest[np.argsort(fullest["t"], kind="stable")]
     t_s = fullest["t"].astype(np.float64) * 1e-9
     if t_s[-1] <= t_s[0]:
@@ -150,12 +154,11 @@ def _find_spin(points: Values, rings: Values) -> _Spin | None:
     if not 0 < abs(rate) < _FASTEST_HZ * _TURN or np.median(np.abs(deviation)) > _STEADY_RAD:
         return None
     phases = np.full(len(rings), np.nan)
-    for at, ring in enumerate(rings):
+    ahead = _angles(points)[0] - rate * points["t"].astype(np.float64) * 1e-9 - at_zero
+    for at, own in enumerate(places):
         if counts[at] >= _FEWEST_POINTS:
-            own = points[points["ring"] == ring]
-            ahead = _angles(own)[0] - rate * own["t"].astype(np.float64) * 1e-9 - at_zero
-            middle = np.angle(np.exp(1j * ahead).mean())
-            phases[at] = middle + np.median(_wrap(ahead - middle))
+            middle = np.angle(np.exp(1j * ahead[own]).mean())
+            phases[at] = middle + np.median(_wrap(ahead[own] - middle))
     return _Spin(1 if rate > 0 else -1, abs(float(rate)), _wrap(phases - np.nanmedian(phases)))
 
 
@@ -173,9 +176,8 @@ def _place_columns(points: Values, rings: Values, offsets: Floats, spin: _Spin) 
     of_ring = offsets[np.searchsorted(rings, points["ring"])]
     turned = spin.sign * (_angles(points)[0] - of_ring)
     steps = []
-    for ring in rings:
-        own = np.sort(turned[points["ring"] == ring] % _TURN)
-        between = np.diff(own)
+    for own in _find_rings(points, rings):
+        between = np.diff(np.sort(turned[own] % _TURN))
         between = between[between > 1e-5]
         if len(between) >= _LEAST_POINTS:
             step = float(np.percentile(between, 20))
@@ -212,8 +214,18 @@ def _distant(points: Values) -> Values:
         far, near = distance >= _NEAR_M, (distance > 0) & (distance < _NEAR_M)
     rings, counts = np.unique(points["ring"][far], return_counts=True)
     full = np.isin(points["ring"], rings[counts >= _LEAST_POINTS])
-    kept: Values = points[far | (near & ~full)]
-    return kept
+    return _sort_by_ring(points[far | (near & ~full)])
+
+
+def _sort_by_ring(points: Values) -> Values:
+    ordered: Values = points[np.argsort(points["ring"], kind="stable")]
+    return ordered
+
+
+def _find_rings(points: Values, rings: Values) -> list[slice]:
+    """Return the place of each ring among points that are sorted by ring."""
+    first, last = (np.searchsorted(points["ring"], rings, side) for side in ("left", "right"))
+    return [slice(start, stop) for start, stop in zip(first.tolist(), last.tolist(), strict=True)]
 
 
 def _angles(points: Values) -> tuple[Floats, Floats, Floats]:

@@ -100,6 +100,16 @@ class SessionStreams:
             for sensor, header in self._sensors.items()
         }
 
+    def find_quiet(self, sensor: str) -> list[str]:
+        """Return a sensor's sporadic streams without a sample, which are not silent."""
+        return sorted(
+            name
+            for name, progress in list(self.progress.items())
+            if progress.sensor == sensor
+            and progress.store.spec.sporadic
+            and not progress.store.samples
+        )
+
     def absent(self) -> dict[str, dict[str, Any]]:
         """Return positions of streams without a sample that no driver declared to this writer."""
         known = list(self._restored.positions.items())

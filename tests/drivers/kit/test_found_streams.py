@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from recorder.bus.wire import Kind, Message
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import ProtocolError
 from recorder.session.reader import Session
+from recorder.session.summary import summarize
 from tests.drivers.kit.sim_driver import CAMERA, IMU, LIDAR, LIDAR_IMU, SimDriver, stream_spec
 from tests.drivers.kit.simulation import Plane
 from tests.drivers.kit.test_dataplane import (
@@ -211,3 +213,17 @@ def test_a_stream_on_disk_says_when_its_driver_found_it(make_plane: Any) -> None
     assert not folder.exists()
     plane.stop_session()
     assert len(np.fromfile(folder / "ts", "<f8")) == 1
+
+
+@pytest.mark.parametrize("sporadic", [True, False])
+def test_a_stream_without_a_sample_fails_a_session_unless_it_is_sporadic(
+    make_plane: Any, sporadic: bool
+) -> None:
+    plane = recording(make_plane(11))
+    spec = replace(stream_spec("cam_1", 1.0), rate_hz=None, sporadic=sporadic)
+    plane.drivers["cam"].link.declare(spec)
+    accounts = plane.stop_session()
+    assert accounts["cam_1"]["samples"] == 0
+    with Session(plane.sessions[0]) as session:
+        reasons = [reason["what"] for reason in summarize(session)["reasons"]]
+    assert ("no samples" in reasons) is not sporadic

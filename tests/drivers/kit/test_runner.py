@@ -298,6 +298,42 @@ def test_batches_of_a_device_are_cut_at_the_end_in_all_its_streams(
     assert np.fromfile(rig.root / "s" / "fake_b" / "x", "<u4")[::64].tolist() == [0, 1, 2]
 
 
+class LatchedPair(LivePair):
+    """A device whose last sample holds until another comes."""
+
+    def open(self) -> Sequence[StreamSpec]:
+        specs = super().open()
+        self._batches = []
+        return specs
+
+    def repeat(self, t_ns: int) -> Sequence[Sample]:
+        return [replace(batch(7), t_ns=np.array([t_ns], np.int64))]
+
+
+def test_samples_that_hold_are_recorded_at_the_start_of_every_session(
+    make_rig: Callable[..., Rig],
+) -> None:
+    rig = make_rig()
+    driver = LatchedPair(SensorConfig("fake", "script", "", {}, "realtime", False))
+    found: list[tuple[list[int], int]] = []
+
+    def record() -> None:
+        session = rig.start()
+        key = f"/{rig.service_start(session)}"
+        wait_until("it is recorded", lambda: rig.runner._reported.endswith(key))
+        rig.stop()
+        values = np.fromfile(session / "fake" / "x", "<u4")[::64].tolist()
+        t_mono = int(np.fromfile(session / "fake" / "t_mono", "<u8")[0])
+        found.append((values, t_mono - rig.service_start(session)))
+
+    def supervise() -> None:
+        record()
+        record()
+
+    rig.run(driver, supervise)
+    assert found == [([7], 0), ([7], 0)]
+
+
 def test_a_loop_goes_on_without_a_seam(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig()
     driver = rig.driver(batch(0, 5), batch(5, 2), loop=True)

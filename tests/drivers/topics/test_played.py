@@ -19,7 +19,7 @@ from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import ConfigError, SourceError
 from recorder.formats.recorded_topic import RecordedTopic, find_topic
 from tests.drivers.kit.recorded_drives import MS
-from tests.formats.bags.kit import START_NS, STORE, Sent, cdr, header, write_mcap
+from tests.formats.bags.kit import START_NS, STORE, Sent, cdr, header, write_bag, write_mcap
 from tests.support.devices import causes, losses, play_out
 
 CHAT = "std_msgs/msg/String"
@@ -123,6 +123,15 @@ def test_a_bag_that_rosbags_writes_gives_what_rosbags_reads(tmp_path: Path) -> N
             assert [(t, data) for t, data, _, _ in found[stream]] == read
             about = find_topic(specs[stream])
             assert about is not None and about.type_name == connection.msgtype
+
+
+@pytest.mark.parametrize("hashed", ["RIHS01_00", "", None, 5])
+def test_the_hash_of_a_type_is_that_of_the_bag(tmp_path: Path, hashed: object) -> None:
+    about = {"name": "/chat", "type": CHAT, "type_description_hash": hashed}
+    listed = [{"topic_metadata": about, "message_count": 1}, {"topic_metadata": 5}, None]
+    bag = write_bag(tmp_path / "bag", [[chat(1)]], topics_with_message_count=listed)
+    topic = find_topic(streams_of(make(bag))["ros_chat"])
+    assert topic is not None and topic.type_hash == ("RIHS01_00" if hashed == "RIHS01_00" else "")
 
 
 @pytest.mark.parametrize(
