@@ -68,9 +68,8 @@ class Selection:
 
     def takes(self, topic: str) -> bool:
         """Return whether a topic is recorded."""
-        return (
-            any(pattern.matches(topic) for pattern in self._wanted)
-            and not any(pattern.matches(topic) for pattern in self._excluded)
+        return any(pattern.matches(topic) for pattern in self._wanted) and not any(
+            pattern.matches(topic) for pattern in self._excluded
         )
 
     def least_interval_ns(self, topic: str) -> int:
