@@ -363,6 +363,18 @@ def test_places_at_samples(places: Places) -> None:
     assert places.at(START_NS + 9_000_000_000) is None  # long ago
 
 
+def test_an_only_fix_is_the_place_of_the_samples_near_it(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "s")
+    builder.add(gnss(), count=1)
+    np.array(FIXES[:1], "<f8").tofile(builder.path / "gnss/pos")
+    with Session(builder.close()) as session:
+        found = find_places(list(session.streams.values()))
+        assert found is not None
+        t_ns = int(session.streams["gnss"].t_ns[0])
+        assert found.at(t_ns + 100_000_000) == pytest.approx(FIXES[0])
+        assert found.at(t_ns + 9_000_000_000) is None
+
+
 def test_a_fix_without_a_height_is_one(places: Places, tmp_path: Path) -> None:
     flat = np.array(FIXES, "<f8")
     flat[:, 2] = np.nan

@@ -32,7 +32,7 @@ from drivers.xsens.driver import XsensDriver
 from drivers.xsens.emulator import XsensEmulator
 from drivers.xsens.emulator_commands import BOOT_NS as START_NS
 from drivers.xsens.emulator_commands import MtiDevice, MtiState
-from drivers.xsens.model import ImuPackets, accept_outputs, quaternions
+from drivers.xsens.model import ImuPackets, accept_outputs, quaternions, receiver_data
 from drivers.xsens.mtdata2 import Coordinates, MtData2, decode_mtdata2
 from drivers.xsens.packets import MID_MTDATA2, XbusMessage, XbusParser, encode_message
 from drivers.xsens.positions import Pvt
@@ -383,3 +383,9 @@ def test_logs_that_cannot_be_emulated(tmp_path: Path) -> None:
             hosted(scheme="file", address=str(address)),
         ):
             pass
+
+
+def test_the_receivers_time_of_week_is_in_ms() -> None:
+    imu = SimulatedImu(20.0, World("drive"))
+    weeks = [receiver_data(imu, t_ns).itow_ms for t_ns in (0, 1_000_000_000, 2_500_000_000)]
+    assert weeks == [561_600_000, 561_601_000, 561_602_500]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from drivers.kit.serial_time import MinDelayClock
 from drivers.xsens.commands import make_outputs
@@ -90,6 +91,15 @@ def test_the_mapping_is_told_when_it_has_settled() -> None:
     (note,) = (event for event in made if isinstance(event, Note))
     assert note.t_ns == 10 * 1_000_000_000 + LATE_NS
     assert note.values == {"host_clock": {"drift_ppm": 0.0, "mean_lateness_us": 0, "restarts": 0}}
+
+
+def test_the_mapping_tells_by_how_much_messages_are_late() -> None:
+    assembler = live()
+    for slot, message in enumerate(XbusParser().feed(b"".join(log(1200)))):
+        assembler.add(message, slot * PERIOD_NS + LATE_NS + 600_000 * (slot % 2))
+        assembler.flush()
+    (note,) = (event for event in assembler.take() if isinstance(event, Note))
+    assert note.values["host_clock"]["mean_lateness_us"] == pytest.approx(300, abs=60)
 
 
 def test_a_position_of_a_batchs_last_sample_comes_before_the_next_batch() -> None:
