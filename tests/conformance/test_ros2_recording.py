@@ -38,10 +38,13 @@ class Recording:
         config = folder / "rig.yaml"
         config.write_text(CONFIG.format(domain=DOMAIN))
         self.folder = folder / "sessions/s"
-        command = [RECORDER, "run", config, "--root", self.folder.parent, "--name", "s"]
+        command = [str(RECORDER), "run", str(config), "--root", str(self.folder.parent)]
         with (folder / "log").open("wb") as log:
             self.process = subprocess.Popen(
-                [*command, "--no-finalize"], cwd=PROJECT, env=os.environ | PROFILES, stderr=log
+                [*command, "--name", "s", "--no-finalize"],
+                cwd=PROJECT,
+                env=os.environ | PROFILES,
+                stderr=log,
             )
 
     def samples(self) -> int:
@@ -64,7 +67,7 @@ class Recording:
         """End the recording; return its exit code, and what is known of the stream."""
         self.process.send_signal(signal.SIGINT)
         code = self.process.wait()
-        told = [RECORDER, "info", self.folder, "--format", "json"]
+        told = [str(RECORDER), "info", str(self.folder), "--format", "json"]
         ran = subprocess.run(told, check=True, capture_output=True)
         return code, json.loads(ran.stdout)["streams"]["imu"]
 
