@@ -128,3 +128,17 @@ def test_a_killed_driver_leaves_one_gap_and_an_interval(tmp_path: Path, talker: 
     steps = np.diff(recording.numbers())
     assert code == 3 and stream["lost"]
     assert (steps >= 1).all() and (steps > 1).sum() <= 1, "each message once, and one gap"
+
+
+def test_a_draft_names_what_the_node_publishes(talker: Talker) -> None:
+    speaker = Speaker(talker)
+    ran = subprocess.run(
+        [str(RECORDER), "check", "--draft", f"ros2:{DOMAIN}"],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=os.environ | PROFILES,
+    )
+    speaker.stop()
+    assert f'imu_data: {{driver: imu, source: "ros2:{DOMAIN}#/imu/data"}}' in ran.stdout
+    assert "sensor_msgs/msg/Imu" in ran.stdout and "Hz, 1 publisher" in ran.stdout
