@@ -56,7 +56,8 @@ class CameraDriver(ReadDriver):
     recorded_kind = "camera"
     schemes: ClassVar = {
         "vrs": "PATH[#STREAM]: a camera's stream in a VRS file",
-        "mcap": "PATH[#TOPIC]: pictures in an MCAP file or a ROS 2 bag",
+        "bag": "PATH[#TOPIC]: pictures in a ROS 2 bag (MCAP, SQLite)",
+        "mcap": "as bag",
         "sim": "the simulated world, with the frame's number in the picture",
         "file": "a video that OpenCV opens, or a pattern of numbered pictures (img_%04d.jpg)",
         "v4l2": "/dev/videoN, preferably /dev/v4l/by-id/...: a camera of this machine",

@@ -91,7 +91,8 @@ class CanDriver(SourceDriver):
     }
     recorded_kind = "can"
     schemes: ClassVar[dict[str, str]] = {
-        "mcap": "PATH[#TOPIC]: frames in an MCAP file or a ROS 2 bag",
+        "bag": "PATH[#TOPIC]: frames in a ROS 2 bag (MCAP, SQLite)",
+        "mcap": "as bag",
         "can": "INTERFACE, such as can0; or HOST:PORT of a stand-in",
         "file": "a log: .asc, .blf, or .log of candump",
         "sim": "the bus of the simulated vehicle, endless",

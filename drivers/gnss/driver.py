@@ -78,7 +78,8 @@ class GnssDriver(ReadDriver):
     }  # fmt: skip
     recorded_kind = "position"
     schemes: ClassVar[dict[str, str]] = {
-        "mcap": "PATH[#TOPIC]: positions in an MCAP file or a ROS 2 bag",
+        "bag": "PATH[#TOPIC]: positions in a ROS 2 bag (MCAP, SQLite)",
+        "mcap": "as bag",
         "file": "a log of a receiver's bytes",
         "sim": "a receiver on the vehicle of the simulated world, endless",
         "serial": "a receiver at a serial port, such as /dev/ttyACM0",

@@ -41,7 +41,8 @@ class ImuDriver(ReadDriver):
     recorded_kind = "imu"
     schemes: ClassVar[dict[str, str]] = {
         "vrs": "PATH[#STREAM]: an IMU's stream in a VRS file",
-        "mcap": "PATH[#TOPIC]: an IMU's topic in an MCAP file or a ROS 2 bag",
+        "bag": "PATH[#TOPIC]: an IMU's topic in a ROS 2 bag (MCAP, SQLite)",
+        "mcap": "as bag",
         "sim": "an IMU on the vehicle of the simulated world, endless",
         **TOPIC_FORMS,
     }

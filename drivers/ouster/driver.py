@@ -76,7 +76,7 @@ class OusterDriver(SourceDriver):
             "path",
             None,
             "the sensor's metadata (JSON); required for udp; pcap default: PATH.json; "
-            "mcap default: the topic `metadata` beside the packets",
+            "bag default: the topic `metadata` beside the packets",
         ),
         "compression": Option(
             "str", "lzmaf", "format of the image channels", choices=("lzmaf", "lzma", "raw")
@@ -175,7 +175,8 @@ class OusterDriver(SourceDriver):
         "sim": "a drive past houses, vehicles, people and poles",
         "pcap": "a network capture, pcap or pcapng",
         "osf": "an OSF file of ouster-sdk",
-        "mcap": "PATH[#TOPIC]: packets of Ouster's ROS driver in an MCAP file or a ROS 2 bag",
+        "bag": "PATH[#TOPIC]: packets of Ouster's ROS driver in a ROS 2 bag (MCAP, SQLite)",
+        "mcap": "as bag",
         **TOPIC_FORMS,
     }
 
@@ -198,7 +199,7 @@ class OusterDriver(SourceDriver):
                 from drivers.ouster.played import OsfSource
 
                 return self.begin(OsfSource(self.sensor))
-            case "mcap":
+            case "bag" | "mcap":
                 from drivers.ouster.bags import BagSource
 
                 bag = BagSource(self.sensor)

@@ -13,9 +13,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from recorder.common.errors import DeviceError
 from recorder.common.files import Buffer
 
 _OVERHEAD_BYTES: Final = 200  # of an arrival in the queue
+
+
+class TopicError(DeviceError):
+    """Error of one topic, while others may be received.
+
+    Args:
+        topic: its name.
+        text: the reason.
+    """
+
+    def __init__(self, topic: str, text: str) -> None:
+        super().__init__(f"{topic}: {text}")
+        self.topic = topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +139,7 @@ class Middleware(Protocol):
         """Return the topics that have a publisher now, by name.
 
         Raises:
+            TopicError: a topic cannot be received; the next call returns the topics.
             DeviceError: the connection is lost.
         """
 

@@ -20,7 +20,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from drivers.kit.topics.account import Fate, Missing, TopicAccount
-from drivers.kit.topics.middleware import Arrival, ArrivalQueue, Middleware, Publisher, Topic
+from drivers.kit.topics.middleware import (
+    Arrival,
+    ArrivalQueue,
+    Middleware,
+    Publisher,
+    Topic,
+    TopicError,
+)
 from recorder.common.errors import DeviceError
 
 DEPTH: Final = 60
@@ -70,12 +77,13 @@ class _State:
 
 
 class Reception:
-    """Subscriptions of a driver to topics of known names.
+    """Subscriptions of a driver to topics.
 
     Args:
         middleware: connected.
         queue: into which the middleware puts what arrives.
-        names: of the topics, with the first slash.
+        names: of the topics, with the first slash; or returns whether a topic of a name is received
+            when it appears.
         depth: as the option; None: two seconds of the measured rate, at least `DEPTH`.
         now_ns: CLOCK_MONOTONIC.
 
@@ -87,11 +95,13 @@ class Reception:
         self,
         middleware: Middleware,
         queue: ArrivalQueue,
-        names: Sequence[str],
+        names: Sequence[str] | Callable[[str], bool],
         depth: int | None,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self._middleware, self._queue, self._names = middleware, queue, frozenset(names)
+        self._middleware, self._queue = middleware, queue
+        self._takes = names if callable(names) else frozenset(names).__contains__
+        self._most = None if callable(names) else len(frozenset(names))
         self._depth, self._now_ns = depth, now_ns
         self._states: dict[str, _State] = {}
         self._seen_ns: dict[bytes, int] = {}  # when a publisher was discovered
@@ -107,7 +117,7 @@ class Reception:
         self._thread.start()
 
     def _search(self) -> None:
-        while len(self._states) < len(self._names) and not self._is_closing.wait(_SEARCH_S):
+        while len(self._states) != self._most and not self._is_closing.wait(_SEARCH_S):
             try:
                 self.look()
             except DeviceError as error:
@@ -121,13 +131,23 @@ class Reception:
             DeviceError: the connection is lost.
         """
         with self._lock:
-            found = self._middleware.discover()
+            found = self._discover()
             now_ns = self._now_ns()
-            for name in self._names & found.keys():
+            for name in filter(self._takes, found):
                 for publisher in found[name].publishers:
                     self._seen_ns.setdefault(publisher, now_ns)
                 self._subscribe(found[name])
         return found
+
+    def _discover(self) -> Mapping[str, Topic]:
+        """Discover topics; a topic that cannot be received ends no other one."""
+        while True:
+            try:
+                return self._middleware.discover()
+            except TopicError as error:
+                if self._most == 1:
+                    raise
+                self.refused[error.topic] = error
 
     def _subscribe(self, topic: Topic) -> None:
         qos = (
@@ -138,16 +158,22 @@ class Reception:
         depth = self._depth or (DEPTH if state is None else state.depth)
         if state is not None and (state.qos, state.depth) == (qos, depth):
             return
+        if state is None:  # a message may arrive before `subscribe` returns
+            self._states[topic.name] = _State(topic, qos, depth, self._now_ns())
         try:
             self._middleware.subscribe(topic, depth)
         except DeviceError as error:
+            if state is None:
+                del self._states[topic.name]
             self.refused[topic.name] = error
             return
         self.refused.pop(topic.name, None)
-        if state is None:
-            self._states[topic.name] = _State(topic, qos, depth, self._now_ns())
-        else:
+        if state is not None:
             state.qos = qos
+
+    def topics(self) -> Mapping[str, Topic]:
+        """Return the topics that are received, by name."""
+        return {name: state.topic for name, state in list(self._states.items())}
 
     def topic(self, name: str) -> Topic | None:
         """Return a topic that is received; None before it is there."""

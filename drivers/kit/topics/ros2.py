@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from drivers.kit.topics.middleware import Arrival, ArrivalQueue, Publisher, Topic
+from drivers.kit.topics.middleware import Arrival, ArrivalQueue, Publisher, Topic, TopicError
 from recorder.common.errors import DeviceError, SourceError, need_extra
 
 RECEIVE_BUFFER_BYTES: Final = 4 << 20
@@ -42,6 +42,7 @@ _RMEM_MAX: Final = Path("/proc/sys/net/core/rmem_max")
 _FASTRTPS_C: Final = b"rosidl_typesupport_fastrtps_c"
 _FAST_DDS: Final = "rmw_fastrtps_cpp"
 _SPIN_S: Final = 0.1
+_HANDOVER_NS: Final = 2_000_000_000  # in which publishers find a subscription that replaces another
 _INCOMPATIBLE_NS: Final = 3_000_000_000  # after which a topic is not subscribed again to mend it
 _UNKNOWN: Final = "_UNKNOWN_"  # in the name of a node that discovery does not know yet
 _LONGEST_WAIT_NS: Final = 10_000_000_000  # of a message in Fast DDS, before it is taken
@@ -101,6 +102,8 @@ class Ros2Middleware:
         self._implementation = rclpy.get_rmw_implementation_identifier()
         self.counts_losses = self._implementation == _FAST_DDS
         self._subscriptions: dict[str, Any] = {}
+        self._replaced: list[tuple[int, Any]] = []  # subscriptions, and when
+        self._clients: dict[str, Any] = {}  # that ask for a type's definition
         self._described: dict[str, str | None] = {}
         self._incompatible: dict[str, tuple[int, str]] = {}  # since when, and which policy
         self._problem: str | None = None
@@ -126,7 +129,8 @@ class Ros2Middleware:
         for name, (since_ns, policy) in list(self._incompatible.items()):
             if time.monotonic_ns() > since_ns + _INCOMPATIBLE_NS:
                 del self._incompatible[name]
-                raise DeviceError(f"{name}: a publisher's policy {policy} is incompatible")
+                raise TopicError(name, f"a publisher's policy {policy} is incompatible")
+        self._destroy_replaced(time.monotonic_ns() - _HANDOVER_NS)
         topics = {}
         for name, type_names in self._node.get_topic_names_and_types():
             found = self._node.get_publishers_info_by_topic(name)
@@ -166,8 +170,17 @@ class Ros2Middleware:
         except (RuntimeError, ValueError, TypeError) as error:
             raise DeviceError(f"{topic.name}: cannot be subscribed: {error}") from None
         self._incompatible.pop(topic.name, None)
-        if earlier is not None:
-            self._node.destroy_subscription(earlier)
+        if earlier is not None:  # its publishers do not know the new one yet
+            self._replaced.append((time.monotonic_ns(), earlier))
+            if not self.counts_losses:  # messages that both receive could not be told apart
+                self._destroy_replaced(time.monotonic_ns())
+
+    def _destroy_replaced(self, until_ns: int) -> None:
+        """Destroy the subscriptions that were replaced until a time."""
+        for replaced_ns, subscription in list(self._replaced):
+            if replaced_ns <= until_ns:
+                self._replaced.remove((replaced_ns, subscription))
+                self._node.destroy_subscription(subscription)
 
     def _make_callback(self, name: str) -> Any:
         put = self._queue.put
@@ -221,7 +234,6 @@ class Ros2Middleware:
         """Ask the publisher's node in the background; the answer is there at a later call."""
         node = next((each.node for each in topic.publishers.values() if each.node), None)
         if topic.type_name not in self._described and node is not None:
-            self._described[topic.type_name] = None
             self._ask_description(topic, node)
         return self._described.get(topic.type_name)
 
@@ -230,7 +242,14 @@ class Ros2Middleware:
             from type_description_interfaces.srv import GetTypeDescription
         except ImportError:
             return
-        client = self._node.create_client(GetTypeDescription, f"{node}/get_type_description")
+        if (client := self._clients.get(topic.type_name)) is None:
+            name = f"{node}/get_type_description"
+            client = self._clients[topic.type_name] = self._node.create_client(
+                GetTypeDescription, name
+            )
+        if not client.service_is_ready():
+            return
+        self._described[topic.type_name] = None
         request = GetTypeDescription.Request(
             type_name=topic.type_name, type_hash=topic.type_hash, include_type_sources=True
         )

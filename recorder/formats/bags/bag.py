@@ -7,7 +7,7 @@
 A bag's folder has ``metadata.yaml`` (rosbag2, ``rosbag2_bagfile_information``), which lists its
 files. If the recorder was killed before it wrote this file, the bag is all files of the folder in
 the order of their numbers.  Files that are compressed as a whole (``.mcap.zstd``, ``.db3.zstd``)
-are decompressed into a temporary folder.
+are decompressed into a temporary folder (`recorder.formats.bags.files`).
 
 The messages of all files are ordered by their log times. If the recording's clock was set back
 (`recorder.formats.bags.clock`), later log times are corrected by that step.
@@ -18,43 +18,39 @@ from __future__ import annotations
 import contextlib
 import heapq
 import re
-import tempfile
 from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Union
+from typing import Any, Final
 
 import yaml
 import zstandard
 
-from recorder.common.errors import FormatError, need_extra
+from recorder.common.errors import FormatError
 from recorder.common.files import Closeable
 from recorder.formats.bags.clock import LATE_NS, RecordingClock, Times
-from recorder.formats.bags.sqlite import SqliteReader
-from recorder.formats.mcap import LogOrder, McapMessage, McapTopic, pack_place
-
-if TYPE_CHECKING:
-    from recorder.formats.mcap.reader import McapReader
+from recorder.formats.bags.files import (
+    MAGICS,
+    SUFFIXES,
+    ZSTD,
+    MessageFiles,
+    MessageReader,
+    read_magic,
+)
+from recorder.formats.mcap import TYPE_HASH, LogOrder, McapMessage, McapTopic, pack_place
 
 METADATA: Final = "metadata.yaml"
 _INFORMATION: Final = "rosbag2_bagfile_information"
 LATEST_NS: Final = (1 << 63) - 1
 """Latest time that the recorder can represent, epoch ns as int64; MCAP has uint64."""
-_MCAP: Final = b"\x89MCAP0\r\n"
-_SQLITE: Final = b"SQLite format 3\0"
-_ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _PART_NUMBER: Final = re.compile(
     r"^\d+_|_\d{4}_\d\d_\d\d-\d\d_\d\d_\d\d$|\d+$"
 )  # Lyrical's, others'
 _STORAGES: Final = ("mcap", "sqlite3")
-_SUFFIXES: Final = (".mcap", ".db3", ".mcap.zstd", ".db3.zstd")
 _ANY: Final = 128 << 20  # bytes of a message that was compressed, however few are stored
 _LONGEST: Final = 1 << 30  # bytes of such a message
 _MOST_RATIO: Final = 1000  # bytes per stored byte, above _ANY
 _FILE_BITS: Final = 62  # of a place in a file
-
-
-_Reader = Union["McapReader", SqliteReader]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +60,8 @@ class _Metadata:
     files: tuple[Path, ...]
     compressed: bool = False  # each message by itself, zstd
     numbered: bool = False  # the files continue each other in this order
+    counts: Mapping[str, int] = field(default_factory=dict)  # messages by topic
+    hashes: Mapping[str, str] = field(default_factory=dict)  # of types by topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +104,8 @@ class Bag(Closeable):
         cuts: early ends, and unreadable files beside readable ones, by their times.
         steps: steps back of the recording's clock.
         conflicts: a line for each channel that is not read, because its type differs from its
-            topic's.
+            topic's, and for each topic of which ``metadata.yaml`` lists more messages than can be
+            read.
 
     Raises:
         FormatError: no file is of MCAP or SQLite, or all are damaged, the folder is not a bag, or
@@ -121,9 +120,8 @@ class Bag(Closeable):
         self.topics: dict[str, McapTopic] = {}
         self.profile = ""
         self.conflicts: list[str] = []
-        self._scanned: dict[Path, _Reader] = {}
-        self._copies: dict[Path, Path] = {}  # decompressed, by file
-        self._decompressed = contextlib.ExitStack()
+        self._scanned: dict[Path, MessageReader] = {}
+        self._opener = MessageFiles()
         self._files: dict[Path, _File] = {}
         self._untimed = False
         looks: list[_Look] = []
@@ -154,10 +152,20 @@ class Bag(Closeable):
             before_ns = looks[count - 1].end_ns if count else self.start_ns or 0
             cuts.append(Cut(before_ns, str(reason).removeprefix(f"{path}/")))
         self.cuts = sorted(cuts, key=lambda cut: cut.time_ns)
+        for topic, type_hash in metadata.hashes.items():
+            if (known := self.topics.get(topic)) is not None and TYPE_HASH not in known.metadata:
+                self.topics[topic] = replace(
+                    known, metadata={**known.metadata, TYPE_HASH: type_hash}
+                )
+        for topic, count in metadata.counts.items():
+            found = self.topics[topic].count if topic in self.topics else 0
+            if count > found:
+                text = f"{found} of {count} messages that {METADATA} lists can be read"
+                self.conflicts.append(f"{topic}: {text}")
 
     def _look(self, file: Path, number: int, clock: RecordingClock, before: _Look | None) -> _Look:
         """Read a file's topics and times; `before` is the file that it may continue."""
-        reader = self._open(file)
+        reader = self._opener.open(file)
         look = _Look(file, number)
         try:
             self._take_topics(reader.topics)
@@ -250,7 +258,8 @@ class Bag(Closeable):
 
     def _read_messages(self, file: Path, topics: Collection[str]) -> Generator[McapMessage]:
         with contextlib.ExitStack() as stack:
-            reader = self._scanned.get(file) or stack.enter_context(self._open(file))
+            if (reader := self._scanned.get(file)) is None:
+                reader = stack.enter_context(contextlib.closing(self._opener.open(file)))
             names = {
                 name
                 for name in topics
@@ -258,7 +267,7 @@ class Bag(Closeable):
             }
             order = self._files[file].order
             for message in reader.messages(names, order=order, passes_damage=True):
-                packed = self._compressed or message.data[:4] == _ZSTD
+                packed = self._compressed or message.data[:4] == ZSTD
                 yield self._decompress(message) if packed else message
 
     def _decompress(self, message: McapMessage) -> McapMessage:
@@ -274,36 +283,12 @@ class Bag(Closeable):
             return replace(message, data=b"", fault=f"cannot be decompressed: {error}")
         return replace(message, data=data)
 
-    def _open(self, file: Path) -> _Reader:
-        """Open a file by what it begins with."""
-        if not _read_magic(file).startswith(_ZSTD):
-            return _open(file)
-        copy = self._decompress_file(file)
-        try:
-            return _open(copy)
-        except FormatError as error:
-            raise FormatError(str(error).replace(str(copy), str(file))) from None
-
-    def _decompress_file(self, file: Path) -> Path:
-        """Return the decompressed copy of a file, which lasts until `close`."""
-        if (copy := self._copies.get(file)) is None:
-            folder = self._decompressed.enter_context(tempfile.TemporaryDirectory())
-            copy = self._copies[file] = Path(folder) / file.stem
-            try:
-                with file.open("rb") as source, copy.open("wb") as target:
-                    zstandard.ZstdDecompressor().copy_stream(source, target)
-            except zstandard.ZstdError as error:
-                copy.unlink()
-                raise FormatError(f"{file}: cannot be decompressed: {error}") from None
-        return copy
-
     def close(self) -> None:
         """Close all open files."""
         for reader in self._scanned.values():
             reader.close()
         self._scanned.clear()
-        self._copies.clear()
-        self._decompressed.close()
+        self._opener.close()
 
 
 @dataclass(slots=True)
@@ -335,7 +320,7 @@ class _Look:
     def _origin(self) -> int:
         return self.number << _FILE_BITS
 
-    def take(self, reader: _Reader, clock: RecordingClock, before: _Look | None) -> bool:
+    def take(self, reader: MessageReader, clock: RecordingClock, before: _Look | None) -> bool:
         """Read the log times; return whether there are messages at time 0."""
         names = _name_channels(self.channels)
         begun, untimed = False, False
@@ -396,19 +381,6 @@ def _name_channels(channels: Mapping[int, str]) -> dict[int, str]:
     return names
 
 
-def _open(file: Path) -> _Reader:
-    if _read_magic(file) == _SQLITE:
-        return SqliteReader(file)
-    try:
-        from recorder.formats.mcap.reader import McapReader
-    except ModuleNotFoundError as error:
-        if error.name != "mcap":
-            raise
-        text = f"{file}: reading MCAP {need_extra('archives')}: no {error.name}"
-        raise FormatError(text) from None
-    return McapReader(file)
-
-
 def _read_metadata(folder: Path) -> _Metadata:
     """Return the files of a bag.
 
@@ -417,14 +389,13 @@ def _read_metadata(folder: Path) -> _Metadata:
     """
     path = folder / METADATA
     if not path.exists():
-        found = [each for each in folder.iterdir() if each.name.endswith(_SUFFIXES)]
+        found = [each for each in folder.iterdir() if each.name.endswith(SUFFIXES)]
         if not found:
             raise FormatError(
                 f"{folder}: has neither {METADATA} nor files of MCAP or SQLite: not a ROS 2 bag"
             )
         stems = {_PART_NUMBER.sub("", each.name.partition(".")[0]) for each in found}
-        files = tuple(sorted(found, key=_make_sort_key))
-        return _Metadata(files, numbered=len(stems) == 1)
+        return _Metadata(tuple(sorted(found, key=_make_sort_key)), numbered=len(stems) == 1)
     try:
         values = yaml.safe_load(path.read_bytes())[_INFORMATION]
         storage = values["storage_identifier"]
@@ -438,7 +409,7 @@ def _read_metadata(folder: Path) -> _Metadata:
     # Early versions of rosbag2 wrote the bag's folder before the name.
     files = [folder / Path(name).name for name in names]
     # `ros2 bag reindex` of Humble leaves the name empty.
-    known = any(_read_magic(file).startswith((_MCAP, _SQLITE, _ZSTD)) for file in files)
+    known = any(read_magic(file).startswith(MAGICS) for file in files)
     if storage not in _STORAGES and (storage or not known):
         raise FormatError(
             f"{path}: the bag's storage is {storage!r:.40}, not 'mcap' or 'sqlite3': `ros2 bag "
@@ -451,16 +422,22 @@ def _read_metadata(folder: Path) -> _Metadata:
         raise FormatError(f"{path}: lists {absent[0].name!r:.100}, which is not in the folder")
     if not files:
         raise FormatError(f"{path}: lists no file")
-    return _Metadata(tuple(files), compressed=mode == "message", numbered=True)
+    return _Metadata(tuple(files), mode == "message", True, *_read_topics(values))
 
 
-def _read_magic(path: Path) -> bytes:
-    """Return the first bytes of a file; none if it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(_SQLITE))
-    except OSError:
-        return b""
+def _read_topics(values: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, str]]:
+    """Return by topic the number of messages and the type's hash, where they are as in rosbag2."""
+    counts: dict[str, int] = {}
+    hashes: dict[str, str] = {}
+    for entry in values.get("topics_with_message_count") or ():
+        with contextlib.suppress(TypeError, KeyError, AttributeError):
+            about = entry["topic_metadata"]
+            name, type_hash = str(about["name"]), about.get("type_description_hash")
+            if isinstance(type_hash, str) and type_hash.strip():
+                hashes[name] = type_hash.strip()
+            if isinstance(count := entry["message_count"], int):
+                counts[name] = count
+    return counts, hashes
 
 
 def _make_sort_key(path: Path) -> list[Any]:

@@ -5,8 +5,8 @@ and ``messages`` (id, topic_id, timestamp, data), and since Iron ``message_defin
 up in the order in which messages were written.  For `Bag` the reader looks like that of MCAP: a
 block is a range of ids, and a message's offset in it is its id less the first of the block.
 
-A file whose recorder was killed may have a journal or a log beside it, which SQLite applies; where
-that is not possible, the file is read as it stands.  In a damaged file each id is tried by itself.
+A file whose recorder was killed may have a journal or a log beside it, which SQLite applies, to a
+copy where the file's folder does not permit it.  In a damaged file each id is tried by itself.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ import numpy as np
 from recorder.common.errors import FormatError
 from recorder.common.files import Closeable
 from recorder.formats.bags.clock import Times
-from recorder.formats.mcap import LogOrder, McapMessage, McapTopic, merge_blocks
+from recorder.formats.mcap import TYPE_HASH, LogOrder, McapMessage, McapTopic, merge_blocks
 
 MAGIC: Final = b"SQLite format 3\0"
 _BLOCK: Final = 256  # messages
 _HEAD: Final = 100  # bytes of a database's header
 _MOST_IDS: Final = 1 << 40
+_DAMAGE: Final = (sqlite3.Error, UnicodeDecodeError)  # the latter: of the text of an error
+_FIRST_ID: Final = 1  # of each file
+_BESIDE: Final = ("-wal", "-journal")  # SQLite's, of what the database does not hold yet
 
 
 class SqliteReader(Closeable):
@@ -55,54 +58,75 @@ class SqliteReader(Closeable):
         self._unread: set[int] = set()
         try:
             self._first, self._last = self._find_ids()
-            self._unread.clear()  # beyond the last one
             self.channels, self.topics = self._read_topics()
             self._find_interval()
-        except sqlite3.Error as error:
+        except _DAMAGE as error:
             self.close()
             raise FormatError(f"{path}: not a ROS 2 bag of SQLite: {error}") from None
 
     def _find_ids(self) -> tuple[int, int]:
         """Return the first id, and the last one of those that can be read; last < first: none."""
-        (first,) = self._database.execute("SELECT min(id) FROM messages").fetchone()
-        if first is None:
+        first, last = self._find_end("min"), self._find_end("max")
+        if first is None and not self.is_cut:
             return 0, -1
-        try:
-            (last,) = self._database.execute("SELECT max(id) FROM messages").fetchone()
-            return first, last
-        except sqlite3.DatabaseError as error:
+        first = _FIRST_ID if first is None else first
+        if last is None:
+            last, step = first, _MOST_IDS
+            while step:  # messages before the last one may be damaged, too
+                last += step if self._row(last + step) is not None else 0
+                step //= 2
+            self._unread.clear()  # ids that were never given
+        if last - first > (size := self.path.stat().st_size):
+            raise FormatError(f"{self.path}: messages {first} to {last} in {size} bytes")
+        return first, last
+
+    def _find_end(self, which: str) -> int | None:
+        """Return the ``min`` or ``max`` of the ids; None: there is none, or it is damaged."""
+        problem: Exception | None = None
+        for index in ("", " INDEXED BY timestamp_idx"):
+            try:
+                query = f"SELECT {which}(id) FROM messages{index}"
+                (found,) = self._database.execute(query).fetchone()
+            except _DAMAGE as error:
+                problem = problem or error
+            else:
+                break
+        else:
+            found = None
+        if problem is not None:
             self.is_cut = True
-            self.damage = self.damage or f"{self.path}: {error}: read as far as it goes"
-        step = 1
-        while step < _MOST_IDS and self._row(first + step) is not None:
-            step *= 2
-        low, high = first + step // 2, first + step
-        while low + 1 < high:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._row(middle) is not None else (low, middle)
-        return first, low
+            self.damage = self.damage or f"{self.path}: {problem}: read as far as it goes"
+        return found if isinstance(found, int) else None
 
     def _row(self, message_id: int) -> tuple[int, int, int] | None:
         """Return id, topic's id and time of a message; None: there is none that can be read."""
-        query = "SELECT id, topic_id, timestamp FROM messages WHERE id = ?"
-        try:
-            row: tuple[int, int, int] | None = self._database.execute(
-                query, [message_id]
-            ).fetchone()
-        except sqlite3.DatabaseError:
+        rows = self._select("id = ?", [message_id])
+        if rows is None:
             self._unread.add(message_id)
-            return None
-        return row
+        return rows[0] if rows else None
 
     def _rows(self, block: int) -> list[tuple[int, int, int]]:
         """Return id, topic's id and time of the messages of a block that can be read, by id."""
         ids = self._ids(block)
-        query = "SELECT id, topic_id, timestamp FROM messages WHERE id BETWEEN ? AND ? ORDER BY id"
-        try:
-            return self._database.execute(query, [ids[0], ids[-1]]).fetchall()
-        except sqlite3.DatabaseError as error:
-            self.damage = self.damage or f"{self.path}: {error}"
+        if (rows := self._select("id BETWEEN ? AND ? ORDER BY id", [ids[0], ids[-1]])) is None:
             return [row for each in ids if (row := self._row(each)) is not None]
+        return rows
+
+    def _select(self, which: str, values: Sequence[int]) -> list[tuple[int, int, int]] | None:
+        """Return id, topic's id and time of messages; None: some of them cannot be read.
+
+        A damaged row may have values of other types.
+        """
+        query = f"SELECT id, topic_id, timestamp FROM messages WHERE {which}"
+        try:
+            rows = self._database.execute(query, values).fetchall()
+        except _DAMAGE as error:
+            self.damage = self.damage or f"{self.path}: {error}"
+            return None
+        if all(isinstance(each, int) and each >= 0 for row in rows for each in row):
+            return rows
+        self.damage = self.damage or f"{self.path}: values of other types"
+        return None
 
     def _ids(self, block: int) -> range:
         start = self._first + block * _BLOCK
@@ -115,18 +139,28 @@ class SqliteReader(Closeable):
     def _read_topics(self) -> tuple[dict[int, str], dict[str, McapTopic]]:
         """Return the topics' names by id, and the topics by name."""
         columns = {row[1] for row in self._database.execute("PRAGMA table_info(topics)")}
-        qos = "offered_qos_profiles" if "offered_qos_profiles" in columns else "''"
-        query = f"SELECT id, name, type, serialization_format, {qos} FROM topics ORDER BY id"
+        qos, hashed = (
+            name if name in columns else "''"
+            for name in ("offered_qos_profiles", "type_description_hash")
+        )
+        query = f"SELECT id, name, type, serialization_format, {qos}, {hashed} FROM topics "
+        query += "ORDER BY id"
         counts = self._count()
         definitions = self._read_definitions()
         names: dict[int, str] = {}
         topics: dict[str, McapTopic] = {}
-        for number, name, type_name, encoding, profiles in self._database.execute(query):
+        rows = self._database.execute(query)
+        for number, name, type_name, encoding, profiles, type_hash in rows:
+            if not (isinstance(name, str) and isinstance(type_name, str)):
+                self.conflicts.append(f"topic {number}: {counts.get(number, 0)} messages: no name")
+                continue
             schema = definitions.get(type_name, ("", b""))
             known = topics.get(name)
             count = counts.get(number, 0) + (known.count if known else 0)
             metadata = {"offered_qos_profiles": str(profiles or "")}
-            topic = McapTopic(name, type_name, *schema, encoding or "cdr", count, metadata)
+            if type_hash:
+                metadata[TYPE_HASH] = str(type_hash)
+            topic = McapTopic(name, type_name, *schema, str(encoding or "cdr"), count, metadata)
             if known is not None and not topic.is_decoded_as(known):
                 self.conflicts.append(
                     f"{name}: {counts.get(number, 0)} messages of {type_name!r} beside those of "
@@ -149,9 +183,9 @@ class SqliteReader(Closeable):
         query = "SELECT topic_type, encoding, encoded_message_definition FROM message_definitions"
         try:
             rows = self._database.execute(query).fetchall()
-        except sqlite3.DatabaseError:
+        except _DAMAGE:
             return {}
-        return {name: (encoding, str(text).encode()) for name, encoding, text in rows if text}
+        return {name: (str(encoding), str(text).encode()) for name, encoding, text in rows if text}
 
     def _find_interval(self) -> None:
         if self._unread:
@@ -182,8 +216,8 @@ class SqliteReader(Closeable):
     def messages(
         self,
         topics: Collection[str],
-        order: LogOrder,
         *,
+        order: LogOrder,
         passes_damage: bool = False,
     ) -> Iterator[McapMessage]:
         """Yield messages in order of their log times, as `McapReader.messages`.
@@ -209,43 +243,58 @@ class SqliteReader(Closeable):
         ):
             message = self._message(message_id, wanted[topic_id], log_ns, shift_ns)
             if message.fault and not passes_damage:
-                raise FormatError(message.fault)
+                raise FormatError(f"{self.path}: {message.fault}")
             yield message
 
     def _message(self, message_id: int, topic: str, log_ns: int, shift_ns: int) -> McapMessage:
-        data, fault = b"", ""
+        data: Any = b""
+        fault = ""
         try:
             query = "SELECT data FROM messages WHERE id = ?"
-            (data,) = self._database.execute(query, [message_id]).fetchone()
-        except (sqlite3.DatabaseError, TypeError) as error:
-            fault = f"{self.path}: message {message_id}: {error}"
-        return McapMessage(topic, 0, log_ns, log_ns, bytes(data), shift_ns, fault)
+            (data,) = self._database.execute(query, [message_id]).fetchone() or (None,)
+            if not isinstance(data, bytes):
+                raise sqlite3.DataError("has no data")
+        except _DAMAGE as error:
+            data, fault = b"", f"message {message_id}: {error}"
+        return McapMessage(topic, 0, log_ns, log_ns, data, shift_ns, fault)
 
     def _open(self, path: Path) -> sqlite3.Connection:
+        beside = [f for end in _BESIDE if (f := Path(f"{path}{end}")).exists() and f.stat().st_size]
         try:
-            return _open(path)
+            # Without a log to apply, a file is read even where no other can be made beside it.
+            return _connect(path, "mode=ro", *([] if beside else ["mode=ro&immutable=1"]))
         except FormatError:
             folder = self._resources.enter_context(tempfile.TemporaryDirectory())
-            if not _copy_truncated(path, copy := Path(folder) / path.name):
+            copy = Path(folder) / path.name
+            self.is_cut = _copy_truncated(path, copy)
+            if not self.is_cut and not beside:
                 self._resources.close()
                 raise
-        self.is_cut = True
-        self.damage = f"{path}: shorter than its header says: read as far as it goes"
-        return _open(copy)
+        if self.is_cut:
+            self.damage = f"{path}: shorter than its header says: read as far as it goes"
+        else:
+            shutil.copy(path, copy)
+        for each in beside:
+            shutil.copy(each, copy.parent)
+        try:
+            return _connect(copy, "mode=rw")
+        except FormatError as error:
+            self._resources.close()
+            raise FormatError(str(error).replace(str(copy), str(path))) from None
 
     def close(self) -> None:
         self._resources.close()
 
 
-def _open(path: Path) -> sqlite3.Connection:
-    """Open a database for reading; without its journal where that cannot be applied."""
+def _connect(path: Path, *modes: str) -> sqlite3.Connection:
+    """Open a database in the first mode in which its topics can be read."""
     problem: Any = None
-    for parameters in ("mode=ro", "mode=ro&immutable=1"):
-        uri = f"file:{quote(str(path.absolute()))}?{parameters}"
+    for mode in modes:
+        uri = f"file:{quote(str(path.absolute()))}?{mode}"
         database = sqlite3.connect(uri, uri=True, check_same_thread=False)
         try:
             database.execute("SELECT count(*) FROM topics").fetchone()
-        except sqlite3.Error as error:
+        except _DAMAGE as error:
             problem = problem or error
             database.close()
         else:

@@ -22,6 +22,9 @@ OPEN_BYTES = 128 << 20
 Messages of blocks that overlap further are yielded later than their log times.
 """
 
+TYPE_HASH = "topic_type_hash"
+"""Key of a channel's metadata in bags of rosbag2: the hash of its type (REP-2011)."""
+
 Each = TypeVar("Each")
 
 _CONSTANT = re.compile(r"^\S+\s+\w+\s*=")

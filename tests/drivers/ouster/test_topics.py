@@ -95,6 +95,13 @@ def test_missing_packets_are_a_state_with_their_number(
     assert (lost["topic"], lost["packets_missing"]) == ("/ouster/lidar_packets", 3)
 
 
+def test_an_address_without_a_topic_is_an_error() -> None:
+    options = check_options(OusterDriver.options, {})
+    driver = OusterDriver(SensorConfig("lidar", "zenoh", "0", options))
+    with pytest.raises(SourceError, match="lidar: zenoh:0: needs a topic"):
+        driver.open()
+
+
 def test_another_type_and_absent_metadata_are_errors(
     middleware: FakeMiddleware, monkeypatch: pytest.MonkeyPatch
 ) -> None:

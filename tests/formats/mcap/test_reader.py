@@ -24,8 +24,9 @@ from mcap.writer import CompressionType, IndexType, Writer
 
 from recorder.common.errors import FormatError
 from recorder.common.files import PosixDisk
+from recorder.formats.mcap import McapMessage
 from recorder.formats.mcap import records as records_module
-from recorder.formats.mcap.reader import McapMessage, McapReader
+from recorder.formats.mcap.reader import McapReader
 from recorder.formats.mcap.records import MAGIC, Budget, Place
 from recorder.formats.mcap.writer import McapWriter
 from tests.campaigns import Selector

@@ -40,6 +40,7 @@ from recorder.formats.ros2.messages import (
 )
 from tests.drivers.kit.topics.fake_middleware import STRING, FakeMiddleware
 from tests.h264 import SIZE, encode
+from tests.support.devices import read_item
 
 P, Q = Publisher(b"p", "/n"), Publisher(b"q", "/m")
 HEADER = Header(1_700_000_000_000_000_123, "frame")
@@ -87,7 +88,7 @@ def live(kind: type[Driver], middleware: FakeMiddleware, *messages: bytes) -> Li
 
 def read(driver: Driver) -> list[Item]:
     """All items that are there."""
-    return list(iter(driver.read, None))
+    return list(iter(lambda: read_item(driver), None))
 
 
 def samples(items: list[Item]) -> list[Sample]:
