@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,8 +18,9 @@ from recorder.codecs.points import Column
 from recorder.codecs.streams import ChannelSpec, points_channel
 from recorder.formats.ros2.clouds import Cloud, CloudLayout
 
-GRID = "grid"
+GRID: Final = "grid"
 """Channel with rows and columns of a cloud."""
+_OLDEST_NS: Final = 2_000_000_000
 
 
 def cloud_channels(columns: Sequence[Column]) -> tuple[ChannelSpec, ChannelSpec]:
@@ -66,3 +67,19 @@ class CloudStream:
         sweep = self._layout.pack(cloud)
         grid = np.array([[cloud.rows, cloud.columns]], "<u4")
         return {self.channels[0].name: [sweep.frame], GRID: grid}, sweep.shift_ns
+
+    def find_time(self, cloud: Cloud, arrival_ns: int, age_ns: int, shift_ns: int) -> int:
+        """Return the time of a live sweep's sample on the clock of its arrival.
+
+        It is that of the cloud's stamp, if the stamp is of this computer's clock: at most 2 s
+        before the arrival.  Else the last point is taken to be measured when the cloud arrives.
+
+        Args:
+            cloud: the cloud.
+            arrival_ns: time of its arrival.
+            age_ns: this computer's time at the arrival, minus the cloud's stamp.
+            shift_ns: of `convert`.
+        """
+        if 0 <= age_ns <= _OLDEST_NS:
+            return arrival_ns - age_ns + shift_ns
+        return arrival_ns - self._layout.measure_length(cloud)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from drivers.kit.source_driver import SourceDriver
+from drivers.kit.topics.connect import TOPIC_FORMS, TOPIC_OPTIONS, TOPIC_SCHEMES
 from drivers.lidar.model import START_NS
 from drivers.lidar.simulated import SimulatedSource
 from drivers.world import SCENE_OPTION
@@ -29,7 +30,8 @@ class LidarDriver(SourceDriver):
 
     ``bag:`` and ``mcap:`` play a topic of a recording (`drivers.kit.mcap_source`); a cloud that
     cannot be read is `Lost`, cause ``corrupt``; one with other fields than the first ones, cause
-    ``changed``.
+    ``changed``.  ``ros2:`` and ``zenoh:`` receive a topic (`drivers.kit.topics.source`); a cloud
+    with other fields than the first ones ends the stream.
 
     >>> options = check_options(LidarDriver.options, {})
     >>> driver = make_driver(LidarDriver, {"name": "lidar", "scheme": "bag", ...})
@@ -50,12 +52,15 @@ class LidarDriver(SourceDriver):
             "float", 1.0, "sim: scale of all noise; 0: no noise", minimum=0, maximum=100
         ),
         "mount": MOUNT_OPTION,
+        **TOPIC_OPTIONS,
     }
     schemes: ClassVar[dict[str, str]] = {
         "sim": "a drive past houses, vehicles, people and poles",
         "bag": "PATH[#TOPIC]: a topic of clouds in a ROS 2 bag or an MCAP file",
-        "mcap": "the same as bag",
+        "mcap": "as bag",
+        **TOPIC_FORMS,
     }
+    live_schemes: ClassVar[frozenset[str]] = TOPIC_SCHEMES
     recorded_kind: ClassVar[str] = "lidar"
     sim_origin_ns = START_NS
 

@@ -10,6 +10,7 @@ each message that rosbags reads.  It needs rosbags and numpy, and nothing of the
 from __future__ import annotations
 
 import base64
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -55,11 +56,13 @@ def make_message(store: Any, cloud: dict[str, Any]) -> Any:
 
 
 def write(source: Path, folder: Path, storage: str) -> None:
-    from rosbags.rosbag2 import StoragePlugin, Writer
-
-    plugin = StoragePlugin.MCAP if storage == "mcap" else StoragePlugin.SQLITE3
+    rosbag2: Any = importlib.import_module(
+        "rosbags.rosbag2"
+    )  # a newer one than beside the recorder
+    plugins = rosbag2.StoragePlugin
+    plugin = plugins.MCAP if storage == "mcap" else plugins.SQLITE3
     store = make_store()
-    with Writer(folder, version=9, storage_plugin=plugin) as writer:
+    with rosbag2.Writer(folder, version=9, storage_plugin=plugin) as writer:
         connection = None
         for cloud in json.loads(source.read_text()):
             kind = cloud["type"]

@@ -317,6 +317,16 @@ class CloudLayout:
         shift_ns = sum(shift_ns for _, shift_ns in made)
         return PackedSweep(pack_planes([planes for planes, _ in made]), shift_ns)
 
+    @np.errstate(all="ignore")
+    def measure_length(self, cloud: Cloud) -> int:
+        """Return the ns from the sample's time to the last point; 0 without times of points."""
+        fields = [f for f in cloud.fields if self.time is not None and f.name == self.time.field]
+        if self.time is None or not fields:
+            return 0
+        offsets = self.time.offsets_ns(cloud, cloud.read(fields[0]))
+        known = offsets[offsets < _FARTHEST_NS]
+        return int(known.max(initial=0)) - min(0, int(known.min(initial=0)))
+
     def _plan(self, cloud: Cloud) -> list[_Step]:
         """Return what makes the planes of a cloud with such fields."""
         fields = {each.name: each for each in cloud.fields}

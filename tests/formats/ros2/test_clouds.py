@@ -154,6 +154,15 @@ def test_points_without_a_time_have_none() -> None:
     assert np.abs(there - sent.t_ns[~unknown]).max() < 500
 
 
+def test_points_without_a_time_of_another_clock_have_none() -> None:
+    points = made(timestamp=(12, "f8"))
+    points["timestamp"] = 1234.5 + np.arange(9) * 0.01
+    points["timestamp"][[0, 4]] = 0
+    offsets = converted(encode_cloud(points))["t_offset"].astype(np.int64)
+    assert (offsets == NO_TIME).nonzero()[0].tolist() == [0, 4]
+    assert abs(offsets[1]) < 10 and abs(offsets[8] - 70_000_000) < 1000
+
+
 def test_the_time_base_of_livox_may_differ_from_the_stamp() -> None:
     for ahead_ns in (-2000, 3_000_000):
         sent = livox(RNG(1), ahead_ns=ahead_ns)
@@ -161,6 +170,10 @@ def test_the_time_base_of_livox_may_differ_from_the_stamp() -> None:
         points, shift_ns = unpacked(CloudLayout.of([cloud]), cloud)
         times = STAMP_NS + shift_ns + points["t_offset"].astype(np.int64)
         np.testing.assert_array_equal(times, sent.t_ns)
+    layout = CloudLayout.of([decode(livox(RNG(1)))])
+    for ahead_ns in (0, 700, 0):  # from cloud to cloud
+        points, _ = unpacked(layout, decode(livox(RNG(1), ahead_ns=ahead_ns)))
+        assert int(points["t_offset"][1]) == 140_000 + ahead_ns
     other = decode(livox(RNG(1), ahead_ns=-1_600_000_000_000_000_000))  # a clock of its own
     points, shift_ns = unpacked(CloudLayout.of([other]), other)
     assert (shift_ns, int(points["t_offset"][1])) == (0, 140_000)
