@@ -38,10 +38,13 @@ class Recording:
         config = folder / "rig.yaml"
         config.write_text(CONFIG.format(domain=DOMAIN))
         self.folder = folder / "sessions/s"
-        command = [RECORDER, "run", config, "--root", self.folder.parent, "--name", "s"]
+        command = [str(RECORDER), "run", str(config), "--root", str(self.folder.parent)]
         with (folder / "log").open("wb") as log:
             self.process = subprocess.Popen(
-                [*command, "--no-finalize"], cwd=PROJECT, env=os.environ | PROFILES, stderr=log
+                [*command, "--name", "s", "--no-finalize"],
+                cwd=PROJECT,
+                env=os.environ | PROFILES,
+                stderr=log,
             )
 
     def samples(self) -> int:
@@ -64,7 +67,7 @@ class Recording:
         """End the recording; return its exit code, and what is known of the stream."""
         self.process.send_signal(signal.SIGINT)
         code = self.process.wait()
-        told = [RECORDER, "info", self.folder, "--format", "json"]
+        told = [str(RECORDER), "info", str(self.folder), "--format", "json"]
         ran = subprocess.run(told, check=True, capture_output=True)
         return code, json.loads(ran.stdout)["streams"]["imu"]
 
@@ -125,3 +128,17 @@ def test_a_killed_driver_leaves_one_gap_and_an_interval(tmp_path: Path, talker: 
     steps = np.diff(recording.numbers())
     assert code == 3 and stream["lost"]
     assert (steps >= 1).all() and (steps > 1).sum() <= 1, "each message once, and one gap"
+
+
+def test_a_draft_names_what_the_node_publishes(talker: Talker) -> None:
+    speaker = Speaker(talker)
+    ran = subprocess.run(
+        [str(RECORDER), "check", "--draft", f"ros2:{DOMAIN}"],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=os.environ | PROFILES,
+    )
+    speaker.stop()
+    assert f'imu_data: {{driver: imu, source: "ros2:{DOMAIN}#/imu/data"}}' in ran.stdout
+    assert "sensor_msgs/msg/Imu" in ran.stdout and "Hz, 1 publisher" in ran.stdout

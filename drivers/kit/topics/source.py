@@ -37,11 +37,12 @@ from recorder.formats.ros2.codec import decode_message
 from recorder.formats.ros2.definitions import COMPRESSED_VIDEO
 from recorder.formats.ros2.messages import CompressedVideo
 
+GONE_NS: Final = 5_000_000_000
+"""Time without a publisher after which the device is lost."""
 _TOPIC_S: Final = 4.0  # longest wait for a topic and its first message
 _GATHER_S: Final = 0.5  # for the messages that show the rate and the channels
 _LOOKED_AT: Final = 20
 _READ_S: Final = 0.1
-_GONE_NS: Final = 5_000_000_000  # without a publisher, the device is lost
 _LONGEST_BATCH: Final = 1000
 
 Decode = Callable[[Any], Any]
@@ -282,7 +283,7 @@ class LiveTopicSource(Driver):
             self._convert(events or self.connection.take(_READ_S))
         if self._items:
             return self._items.popleft()
-        if self._gone_ns is not None and time.monotonic_ns() - self._gone_ns > _GONE_NS:
+        if self._gone_ns is not None and time.monotonic_ns() - self._gone_ns > GONE_NS:
             raise DeviceError(f"{self.connection.place}: the topic has no publisher any more")
         return None
 
@@ -294,7 +295,7 @@ class LiveTopicSource(Driver):
                 continue
             self._flush(rows)
             if isinstance(event, Loss):
-                self._items.append(self._describe_loss(event))
+                self._items.append(describe_loss(self.sensor.name, event, self._last_ns))
             else:
                 self._gone_ns = None if event.publishers else event.t_mono_ns
                 values = {"publishers": [_describe(each) for each in event.publishers]}
@@ -357,12 +358,6 @@ class LiveTopicSource(Driver):
             text = "counted" if counted else "unknown: the messages have no numbers or no publisher"
             self._items.append(State(self.sensor.name, t_ns, {"losses": text}, lasting=True))
 
-    def _describe_loss(self, event: Loss) -> Lost:
-        missing = event.missing
-        detail = {"publisher": missing.publisher.hex(), "first_number": missing.first}
-        t_ns = max(self._last_ns, event.t_mono_ns)
-        return Lost(self.sensor.name, t_ns, missing.cause, missing.count, detail=detail)
-
     def close(self) -> None:
         """Release the device; its connection stays for the next `open`."""
         self._items.clear()
@@ -374,3 +369,11 @@ def _stamp_ns(decoded: Any) -> int:
 
 def _describe(publisher: Publisher) -> dict[str, str]:
     return {"id": publisher.id.hex(), "node": publisher.node, "qos": publisher.qos}
+
+
+def describe_loss(stream: str, loss: Loss, last_ns: int) -> Lost:
+    """Return the item of a loss; its time is not before `last_ns`."""
+    missing = loss.missing
+    detail = {"publisher": missing.publisher.hex(), "first_number": missing.first}
+    t_ns = max(last_ns, loss.t_mono_ns)
+    return Lost(stream, t_ns, missing.cause, missing.count, detail=detail)
