@@ -89,8 +89,9 @@ class _Stamped:
         """Return times, poses, and how many were left out; of equal times the last one stays."""
         t_ns = np.array(self.t_ns, np.int64)
         rows = np.array(self.rows, np.float64).reshape(-1, _ROW)
-        good = (np.abs(rows) < FARTHEST_M).all(axis=1)  # NaN neither
-        good[good] = np.abs(np.linalg.norm(rows[good, 3:], axis=1) - 1) < _LENGTH
+        known = np.where(np.abs(rows) < FARTHEST_M, rows, np.nan)
+        length = np.linalg.norm(known[:, 3:], axis=1)
+        good = np.isfinite(known).all(axis=1) & (np.abs(length - 1) < _LENGTH)
         order = np.flatnonzero(good)[np.argsort(t_ns[good], kind="stable")]
         order = order[np.append(np.diff(t_ns[order]) > 0, True)] if len(order) else order
         rows = rows[order]
