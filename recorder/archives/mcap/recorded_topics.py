@@ -67,17 +67,14 @@ def topic_feed(
             with context.locate_errors(stream.name, index):
                 if (message := next(found, None)) is None:
                     return
-            data = memoryview(message.frames[at[MESSAGE]])
-            ends = np.cumsum(message.sizes[0], dtype=np.int64).tolist()
-            numbers = np.frombuffer(message.frames[at[NUMBER]], "<u8").tolist()
-            sources = np.frombuffer(message.frames[at[SOURCE_TIME]], "<u8").tolist()
-            times = np.atleast_1d(message.t_mono_ns).tolist()
-            rows = zip(times, numbers, sources, [0, *ends], ends, strict=False)
-            for t_ns, number, source_ns, start, end in rows:
-                published_ns = source_ns or t_ns
-                part = data[start:end]
-                yield Entry(topic.name, t_ns, published_ns, number & _SEQUENCE, [part])
-            index += len(times)
+            # Samples that may be so large come one by one.
+            number, source_ns = (
+                int.from_bytes(message.frames[at[name]], "little") for name in (NUMBER, SOURCE_TIME)
+            )
+            (t_ns,) = np.atleast_1d(message.t_mono_ns).tolist()
+            part = message.frames[at[MESSAGE]]
+            yield Entry(topic.name, t_ns, source_ns or t_ns, number & _SEQUENCE, [part])
+            index += 1
 
     return Feed(stream.name, [packed], entries)
 
