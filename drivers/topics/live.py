@@ -213,7 +213,7 @@ class LiveTopics:
 
     def _convert(self, reception: Reception, received: _Received) -> Iterator[Item]:
         """Yield the items of what a topic's stream waits for."""
-        waiting, received.waiting, received.held = received.waiting[-1:], [], 0
+        waiting, received.waiting, received.held = received.waiting, [], 0
         for event in waiting:
             received.last_ns = t_ns = max(received.last_ns, event.t_mono_ns)
             if isinstance(event, Arrival):

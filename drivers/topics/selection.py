@@ -68,8 +68,10 @@ class Selection:
 
     def takes(self, topic: str) -> bool:
         """Return whether a topic is recorded."""
-        return any(pattern.matches(topic) for pattern in self._wanted) and not any(
-            pattern.matches(topic) for pattern in self._excluded
+        return (
+            not is_service(topic)
+            and any(pattern.matches(topic) for pattern in self._wanted)
+            and not any(pattern.matches(topic) for pattern in self._excluded)
         )
 
     def least_interval_ns(self, topic: str) -> int:

@@ -158,15 +158,17 @@ class Reception:
         depth = self._depth or (DEPTH if state is None else state.depth)
         if state is not None and (state.qos, state.depth) == (qos, depth):
             return
+        if state is None:  # a message may arrive before `subscribe` returns
+            self._states[topic.name] = _State(topic, qos, depth, self._now_ns())
         try:
             self._middleware.subscribe(topic, depth)
         except DeviceError as error:
             self.refused[topic.name] = error
+            if state is None:
+                del self._states[topic.name]
             return
         self.refused.pop(topic.name, None)
-        if state is None:
-            self._states[topic.name] = _State(topic, qos, depth, self._now_ns())
-        else:
+        if state is not None:
             state.qos = qos
 
     def topics(self) -> Mapping[str, Topic]:

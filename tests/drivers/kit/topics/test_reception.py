@@ -191,3 +191,19 @@ def test_a_topic_is_subscribed_as_soon_as_it_appears() -> None:
     wait_until("the topic is subscribed", lambda: bool(bench.middleware.subscribed))
     bench.reception.close()
     assert bench.middleware.closed == 1
+
+
+def test_a_message_that_arrives_while_its_topic_is_subscribed_is_received(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    found: list[Event] = []
+
+    def subscribe(*_: object) -> None:
+        bench.middleware.send(1)
+        found.extend(bench.take())  # by the driver's thread
+
+    monkeypatch.setattr(bench.middleware, "subscribe", subscribe)
+    bench.middleware.offer(P)
+    bench.reception._subscribe(bench.middleware.topics["/a"])
+    assert numbers(found) == [1]
