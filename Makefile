@@ -39,7 +39,7 @@ SPREAD = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # What makes and checks the product, not the product.
 TOOLS := tests/benchmarks tests/mutants tests/supply
 
-.PHONY: demo wheel wheel-demo resolve sizes live test test-tools test-browser test-campaign test-long browser lint \
+.PHONY: demo wheel wheel-demo resolve sizes live test test-tools test-browser test-campaign test-long test-topics browser lint \
     conformance bench bench-all soak fuzz lock licences sbom release \
     mutants notebook site pictures clean install service-python environment uninstall
 
@@ -187,6 +187,12 @@ lint: $(STAMP)
 conformance: $(CSTAMP) $(RSTAMP) $(SSTAMP)
 	PYTHONPATH=$(ROVERD) $(CVENV)/bin/python -m pytest -q $(SPREAD) -m conformance tests/conformance \
 	    tests/fleet
+
+# 500 seeded runs of live topics with dropped packets, and as many over Zenoh; as root, with nftables.
+test-topics: $(CSTAMP)
+	$(CVENV)/bin/python -m pytest -q -m conformance tests/conformance/test_ros2_topics.py \
+	    tests/conformance/test_zenoh_topics.py -k 'dropped or seeded' --campaign-part 8.34 \
+	    -o faulthandler_timeout=1800
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks rig

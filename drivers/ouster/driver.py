@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from drivers.kit.source_driver import SourceDriver
+from drivers.kit.topics.connect import TOPIC_FORMS, TOPIC_OPTIONS, TOPIC_SCHEMES
 from drivers.world import SCENE_OPTION
 from drivers.world.mounts import MOUNT_OPTION
 from recorder.codecs.streams import StreamSpec
@@ -19,6 +20,7 @@ from recorder.config.options import Option
 if TYPE_CHECKING:
     from drivers.ouster.bags import BagSource
     from drivers.ouster.setup import Setup
+    from drivers.ouster.topics import PacketTopics
 
 
 class OusterDriver(SourceDriver):
@@ -163,9 +165,10 @@ class OusterDriver(SourceDriver):
             "float", 1.0, "sim: scale of all noise; 0: no noise", minimum=0, maximum=100
         ),
         "mount": MOUNT_OPTION,
+        **TOPIC_OPTIONS,
     }
     stream_suffixes = ("_imu",)
-    live_schemes = frozenset({"ouster", "udp"})
+    live_schemes = frozenset({"ouster", "udp", *TOPIC_SCHEMES})
     schemes = {
         "ouster": "a sensor on the network, //HOST: configured over its HTTP API",
         "udp": "a sensor's packets only, //ADDRESS:PORT of this machine or of a multicast group",
@@ -174,10 +177,12 @@ class OusterDriver(SourceDriver):
         "osf": "an OSF file of ouster-sdk",
         "bag": "PATH[#TOPIC]: packets of Ouster's ROS driver in a ROS 2 bag (MCAP, SQLite)",
         "mcap": "as bag",
+        **TOPIC_FORMS,
     }
 
     _setup: Setup | None = None
     _bag_source: BagSource | None = None
+    _topics: PacketTopics | None = None
 
     def open(self) -> Sequence[StreamSpec]:
         """Open the source; a SourceError names the file and its fault."""
@@ -201,6 +206,10 @@ class OusterDriver(SourceDriver):
                 specs = self.begin(bag)
                 self._bag_source, self.ordered, self.clock_steps = bag, True, bag.clock_steps
                 return specs
+            case "ros2" | "zenoh":
+                from drivers.ouster.topics import TopicSource
+
+                return self.begin(TopicSource(self.sensor, self.join_topics()))
         from drivers.ouster.live import LiveSource, make_setup
 
         # What the sensor refused is known at the next opening.
@@ -209,6 +218,17 @@ class OusterDriver(SourceDriver):
         specs = self.begin(live)
         self.receives = live.receives
         return specs
+
+    def join_topics(self) -> PacketTopics:
+        """Return the connection to the sensor's topics, which outlives `close`.
+
+        Raises:
+            SourceError: the address is wrong.
+        """
+        from drivers.ouster.topics import PacketTopics
+
+        self._topics = self._topics or PacketTopics(self.sensor)
+        return self._topics
 
     @property
     def origin_ns(self) -> int | None:

@@ -21,6 +21,7 @@ from recorder.config.options import Option, OptionTable
 
 if TYPE_CHECKING:
     from drivers.topics.live import LiveTopics
+    from drivers.topics.played import BagTopics
 
 
 class TopicsDriver(FindingDriver):
@@ -72,6 +73,7 @@ class TopicsDriver(FindingDriver):
         super().__init__(sensor)
         self._selection = Selection(sensor)
         self._live: LiveTopics | None = None
+        self._played: BagTopics | None = None
 
     def open(self) -> Sequence[StreamSpec]:
         """Open the source.
@@ -88,10 +90,15 @@ class TopicsDriver(FindingDriver):
             return self._open_live()
         from drivers.topics.played import BagTopics
 
-        bag = BagTopics(self.sensor, self._selection)
+        bag = self._played = BagTopics(self.sensor, self._selection)
         specs = self.begin(bag, bag.warnings)
-        self.clock_steps, self._origin_ns = bag.clock_steps, bag.origin_ns
+        self.clock_steps = bag.clock_steps
         return specs
+
+    @property
+    def origin_ns(self) -> int | None:
+        """Stamp of the source at the start; see `Driver`."""
+        return self._origin_ns if self._played is None else self._played.origin_ns
 
     def repeat(self, t_ns: int) -> Sequence[Sample]:
         """Return the last messages of transient-local publishers, such as ``/tf_static``."""

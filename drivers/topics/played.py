@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 from drivers.kit.driver import Item, Lost, Sample, SensorConfig, State
@@ -59,7 +60,6 @@ class BagTopics:
         self._sensor, self._selection = sensor, selection
         self._bag, self._only = open_bag(sensor)
         self.clock_steps = clock_steps(self._bag)
-        self.origin_ns: int | None = None
         self._last_ns = 0
         self._topics: dict[str, _Played] = {}
         self.warnings = self._find_warnings(self._bag)
@@ -94,11 +94,19 @@ class BagTopics:
             streams[stream] = name
             limit = RateLimit(self._selection.least_interval_ns(name))
             self._topics[name] = _Played(stream, limit)
+        return [self._declare(bag.topics[topic], stream) for stream, topic in streams.items()]
+
+    @cached_property
+    def origin_ns(self) -> int:
+        """The earliest time of the recording's messages, epoch ns; an import does not need it.
+
+        Raises:
+            SourceError: the recording cannot be read, or no message has a time.
+        """
         try:
-            self.origin_ns = origin_ns(bag)
+            return origin_ns(self._bag)
         except (OSError, FormatError) as error:
             raise self._sensor.fault(error) from None
-        return [self._declare(bag.topics[topic], stream) for stream, topic in streams.items()]
 
     def _declare(self, topic: McapTopic, stream: str) -> StreamSpec:
         about = RecordedTopic(

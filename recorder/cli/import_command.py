@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument(
-        "file", type=Path, metavar="FILE", help="import this MCAP file, or folder of a ROS 2 bag"
+        "file",
+        type=Path,
+        metavar="FILE",
+        help="import this MCAP file, or ROS 2 bag (folder, .mcap, .db3)",
     )
     parser.add_argument(
         "--root", type=Path, default=Path("sessions"), metavar="DIR",
@@ -109,7 +112,9 @@ def _show_plan(args: argparse.Namespace) -> int:
 
 def _derive_name(file: Path) -> str:
     """Derive a session's name from the file's name; replace invalid characters by ``_``."""
-    stem = file.resolve().stem if file.is_file() else file.resolve().name
+    stem = file.resolve().name
+    if file.is_file():
+        stem = Path(stem.removesuffix(".zstd")).stem
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", stem).lstrip("._-")[:80]
     return name or "imported"
 

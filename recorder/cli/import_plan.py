@@ -7,12 +7,15 @@ a config in a temporary folder.
 from __future__ import annotations
 
 import argparse
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from recorder.common.errors import ConfigFaultsError, FormatError, SourceError, UsageError
+from recorder.common.text_format import clean
 
 if TYPE_CHECKING:
     from recorder.config.loading import Config
@@ -301,7 +304,7 @@ def format_plan(plan: Plan) -> str:
     lines.append(f"lost: {lost['messages']} messages of {lost['topics']} topics are not imported")
     if plan.drops == "unknown":
         lines.append(f"note: {DROPS}")
-    return "\n".join(lines)
+    return "\n".join(map(clean, lines))
 
 
 def draft_map(plan: Plan) -> str:
@@ -326,7 +329,7 @@ def draft_map(plan: Plan) -> str:
                 lines[-1] += "  # its messages name no frame"
     for topic, reason in plan.found.left_out.items():
         if topic in plan.bag.topics:
-            lines.append(f"  # {_quote(topic)}: {{skip: true}}  # left out: {reason:.200}")
+            lines.append(f"  # {_quote(topic)}: {{skip: true}}  # left out: {clean(reason):.200}")
     missing = {name: f for name, f in plan.frames.items() if name not in _list_mounts(plan)}
     lines.append("mounts: {}")
     zero = {"translation_m": [0.0, 0.0, 0.0], "quaternion_xyzw": [0.0, 0.0, 0.0, 1.0]}
@@ -351,5 +354,5 @@ def _flow(values: Mapping[str, Any]) -> str:
 
 
 def _quote(text: str) -> str:
-    """Return a text as a YAML scalar."""
-    return _flow({text: 0})[1:].rpartition(":")[0]
+    """Return a text as a YAML scalar of one line."""
+    return text if re.fullmatch(r"/[\w/.-]+", text, re.ASCII) else json.dumps(text)

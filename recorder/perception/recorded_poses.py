@@ -41,7 +41,7 @@ from recorder.perception.geometry import (
     transform,
 )
 from recorder.perception.import_map import NO_POSES, ImportMap
-from recorder.perception.transforms import FrameTree, name_frame
+from recorder.perception.transforms import FARTHEST_M, FrameTree, name_frame
 from recorder.session.layout import read_session_json
 
 POSE: Final = "_pose"
@@ -89,8 +89,9 @@ class _Stamped:
         """Return times, poses, and how many were left out; of equal times the last one stays."""
         t_ns = np.array(self.t_ns, np.int64)
         rows = np.array(self.rows, np.float64).reshape(-1, _ROW)
-        length = np.linalg.norm(rows[:, 3:], axis=1)
-        good = np.isfinite(rows).all(axis=1) & (np.abs(length - 1) < _LENGTH)
+        known = np.where(np.abs(rows) < FARTHEST_M, rows, np.nan)
+        length = np.linalg.norm(known[:, 3:], axis=1)
+        good = np.isfinite(known).all(axis=1) & (np.abs(length - 1) < _LENGTH)
         order = np.flatnonzero(good)[np.argsort(t_ns[good], kind="stable")]
         order = order[np.append(np.diff(t_ns[order]) > 0, True)] if len(order) else order
         rows = rows[order]

@@ -2,7 +2,7 @@
 
 found = sensors_of(bag)
 found.sensors          # [ImportedSensor(name="front", driver="camera", topic="/front/image")]
-found.left_out         # {"/points": "no driver plays 'sensor_msgs/msg/PointCloud2' ('cdr')"}
+found.left_out         # {"/scan": "no driver plays 'sensor_msgs/msg/LaserScan' ('cdr')"}
 """
 
 from __future__ import annotations
@@ -18,13 +18,6 @@ from recorder.formats.bags.contents import UnknownTopicError, find_content, is_c
 from recorder.formats.bags.messages import Kind
 from recorder.perception.import_map import ImportMap
 
-CLOUDS: Final = (
-    "sensor_msgs/msg/PointCloud2",
-    "livox_ros_driver/msg/CustomMsg",
-    "livox_ros_driver2/msg/CustomMsg",
-)
-"""Types of point clouds."""
-
 ANY: Final = "topics"
 """The driver that plays messages of any type, as they are."""
 
@@ -32,14 +25,14 @@ DRIVERS: Final[Mapping[str, tuple[str, ...]]] = {
     Kind.PICTURES: ("camera",),
     Kind.IMU: ("imu", "xsens"),
     Kind.PACKETS: ("ouster",),
+    Kind.CLOUDS: ("lidar",),
     Kind.POSITIONS: ("gnss",),
     Kind.CAN_FRAMES: ("can",),
-    **dict.fromkeys(CLOUDS, ("lidar",)),
 }
-"""Drivers that play a kind of topic, or a type; the first one that is installed plays it."""
+"""Drivers that play a kind of topic; the first one that is installed plays it."""
 
-KNOWN: Final = frozenset({"camera", "can", "gnss", "ouster", "xsens"})
-"""Drivers that are always installed."""
+PLAYERS: Final = frozenset(name for names in DRIVERS.values() for name in names)
+"""All drivers that decode messages."""
 
 USES: Final = {
     Kind.TRANSFORMS: "mounts and poses",
@@ -53,25 +46,26 @@ CALIBRATION: Final = frozenset({Kind.TRANSFORMS, Kind.CAMERA_MODEL, Kind.POSES})
 """Kinds that contribute to a calibration or to poses."""
 
 _DEFAULT_NAMES: Final[Mapping[str, str]] = {
-    **dict.fromkeys(CLOUDS, "lidar"),
     Kind.PICTURES: "camera",
     Kind.IMU: "imu",
     Kind.PACKETS: "lidar",
+    Kind.CLOUDS: "lidar",
     Kind.POSITIONS: "gnss",
     Kind.CAN_FRAMES: "bus",
 }
 _ENDINGS: Final[Mapping[str, frozenset[str]]] = {
-    **dict.fromkeys(CLOUDS, frozenset({"points", "points_raw", "pointcloud", "cloud"})),
     Kind.PICTURES: frozenset(
         {"image", "image_raw", "image_color", "image_rect", "image_rect_color", "compressed"}
-        | {"image_compressed", "raw"}
+        | {"image_compressed", "raw", "compressed_video", "h264", "h265", "video"}
     ),
     Kind.IMU: frozenset({"data", "data_raw", "raw"}),
     Kind.PACKETS: frozenset({"lidar_packets"}),
+    Kind.CLOUDS: frozenset({"points", "points_raw", "point_cloud", "pointcloud", "cloud"}),
     Kind.POSITIONS: frozenset({"fix", "navsatfix"}),
     Kind.CAN_FRAMES: frozenset({"frames", "from_can_bus", "received_messages"}),
 }
-_SUFFIXES: Final = {Kind.PACKETS: "_imu", Kind.IMU: "_gnss"}  # of a driver's further stream
+# Of a driver's further stream.
+_SUFFIXES: Final[Mapping[str, str]] = {Kind.PACKETS: "_imu", Kind.IMU: "_gnss"}
 _BESIDE: Final = ("imu_packets", "zone_packets", "telemetry_packets")
 _SENSOR: Final = re.compile(r"[a-z][a-z0-9_]{0,55}")
 _LONGEST_NAME: Final = 50
@@ -123,7 +117,7 @@ def sensors_of(
     bag: Bag,
     wanted: Mapping[str, str | None] | None = None,
     unread: Mapping[str, str] | None = None,
-    drivers: Collection[str] = KNOWN,
+    drivers: Collection[str] = PLAYERS,
     choices: ImportMap | None = None,
 ) -> Findings:
     """Find the sensors of a recording.
@@ -168,7 +162,7 @@ def sensors_of(
         elif (driver := next((d for d in DRIVERS.get(key, ()) if d in drivers), "")) != "":
             played[topic] = driver
         elif topic not in found.left_out:
-            found.left_out[topic] = _explain(bag, topic, key)
+            found.left_out[topic] = _explain(bag, topic)
     copies = {} if wanted is not None else _find_copies(bag, played, keys)
     raw = _find_raw(bag, found, copies, choices) if ANY in drivers else []
     found.left_out |= copies
@@ -187,7 +181,7 @@ def sensors_of(
         count = bag.topics[topic].count
         found.sensors.append(ImportedSensor(name, played[topic], topic, count))
     if together:
-        name = _reserve_name(ANY, set(names.values()))
+        name = _reserve_name(ANY, "", set(names.values()))
         count = sum(bag.topics[topic].count for topic in together)
         found.sensors.append(ImportedSensor(name, ANY, "", count, tuple(together)))
     for topic in played:
@@ -196,7 +190,7 @@ def sensors_of(
 
 
 def _find_keys(bag: Bag, found: Findings) -> dict[str, str]:
-    """Return the kind of each topic, or its type; topics that no source can name are left out."""
+    """Return the kind of each topic, "" if unknown; topics that no source can name are left out."""
     keys: dict[str, str] = {}
     for topic in sorted(bag.topics):
         if "#" in topic or not topic.isprintable():
@@ -205,8 +199,7 @@ def _find_keys(bag: Bag, found: Findings) -> dict[str, str]:
         try:
             keys[topic] = find_content(bag.topics[topic]).kind
         except UnknownTopicError:
-            schema = bag.topics[topic].schema_name
-            keys[topic] = schema if "/" in schema else ""  # and not like a kind
+            keys[topic] = ""
     return keys
 
 
@@ -227,14 +220,14 @@ def _sort_beside(topic: str, keys: Mapping[str, str], found: Findings) -> None:
         found.uses[topic] = "the IMU of the lidar beside it"
 
 
-def _explain(bag: Bag, topic: str, key: str) -> str:
+def _explain(bag: Bag, topic: str) -> str:
     """Explain why no installed driver plays a topic."""
     try:
         kind = find_content(bag.topics[topic]).kind
     except UnknownTopicError as error:
-        wanted = f": needs the driver {DRIVERS[key][0]!r}" if key in DRIVERS else ""
-        return f"{error}{wanted}"
-    return f"no driver plays {kind}"
+        return str(error)
+    wanted = f": needs the driver {DRIVERS[kind][0]!r}" if kind in DRIVERS else ""
+    return f"no driver plays {kind}{wanted}"
 
 
 def _find_raw(bag: Bag, found: Findings, copies: Collection[str], choices: ImportMap) -> list[str]:
@@ -246,9 +239,7 @@ def _find_raw(bag: Bag, found: Findings, copies: Collection[str], choices: Impor
     return sorted(
         topic
         for topic in topics
-        if found.left_out.get(topic) != _NO_SOURCE
-        and bag.topics[topic].count
-        and not choices.of(topic).skip
+        if topic.isprintable() and bag.topics[topic].count and not choices.of(topic).skip
     )
 
 
@@ -330,14 +321,13 @@ def _is_metadata(topic: str, keys: Mapping[str, str]) -> bool:
 def _assign_names(played: Mapping[str, str | None], keys: Mapping[str, str]) -> dict[str, str]:
     """Return a unique name for each topic: the given one, or one derived from the topic."""
     names = {topic: name for topic, name in played.items() if name is not None}
-    taken = set(names.values())
-    taken |= {name + suffix for name in taken for suffix in _SUFFIXES.values()}
+    taken = {each for topic, name in names.items() for each in _list_streams(name, keys[topic])}
     for topic in played:  # of lidars first: their IMUs are streams with names of their own
         if topic not in names and keys[topic] is Kind.PACKETS:
-            names[topic] = _reserve_name(_derive_name(topic, keys[topic]), taken)
+            names[topic] = _reserve_name(_derive_name(topic, keys[topic]), keys[topic], taken)
     for topic in played:
         if topic not in names:
-            names[topic] = _reserve_name(_derive_name(topic, keys[topic]), taken)
+            names[topic] = _reserve_name(_derive_name(topic, keys[topic]), keys[topic], taken)
     return names
 
 
@@ -356,11 +346,16 @@ def _derive_name(topic: str, key: str) -> str:
     return name if name[0].isalpha() else f"{default}_{name}"
 
 
-def _reserve_name(name: str, taken: set[str]) -> str:
+def _reserve_name(name: str, key: str, taken: set[str]) -> str:
     """Return the name, with a number if it is in use; reserve it and its further streams' names."""
     free, number = name, 1
-    while {free, *(free + suffix for suffix in _SUFFIXES.values())} & taken:
+    while _list_streams(free, key) & taken:
         number += 1
         free = f"{name}_{number}"
-    taken |= {free, *(free + suffix for suffix in _SUFFIXES.values())}
+    taken |= _list_streams(free, key)
     return free
+
+
+def _list_streams(name: str, key: str) -> set[str]:
+    """Return the names of a sensor's streams."""
+    return {name} | ({name + _SUFFIXES[key]} if key in _SUFFIXES else set())

@@ -31,6 +31,9 @@ from recorder.perception.geometry import (
 )
 
 _STILL: Final = 1e-9  # a transform that changes by more moves
+_DEEPEST: Final = 100  # frames from one to another
+FARTHEST_M: Final = 1e12
+"""Length of a translation that cannot be meant."""
 
 
 @dataclass(slots=True)
@@ -69,10 +72,11 @@ class FrameTree:
         parent, child = name_frame(each.header.frame_id), name_frame(each.child_frame_id)
         fault, place = "", np.eye(4)
         try:
-            place = transform(rotation_of_quaternion(each.rotation), each.translation)
+            with np.errstate(all="ignore"):
+                place = transform(rotation_of_quaternion(each.rotation), each.translation)
         except ValueError:
             fault = f"the transform of {child!r:.80} is no rotation"
-        if not np.isfinite(place).all():
+        if not (np.abs(place) < FARTHEST_M).all():  # NaN neither
             fault = f"the transform of {child!r:.80} is not finite"
         edges = self._edges.setdefault(child, {})
         edge = edges.setdefault(parent, Edge(parent, child, place, fault=fault))
@@ -138,7 +142,7 @@ class FrameTree:
             yield []
             return
         for edge in edges.values():
-            if edge.parent not in seen and edge.parent not in dead:
+            if edge.parent not in {*seen, *dead} and len(seen) < _DEEPEST:
                 for way in self._ways(edge.parent, to, (*seen, edge.parent), dead):
                     is_dead = False
                     yield [edge, *way]

@@ -13,7 +13,6 @@ from mcap.writer import CompressionType
 
 from recorder.perception.calibration import session_calibration
 from recorder.perception.poses import find_poses
-from recorder.perception.recordings import KNOWN
 from recorder.recording.supervisor import driver_registry
 from recorder.session.reader import Session
 from tests.acceptance.command import (
@@ -24,6 +23,7 @@ from tests.acceptance.command import (
 )
 from tests.drivers.ouster.rig import T0_NS, capture, flat, imu_packet, make_info, ouster_messages
 from tests.formats.bags.kit import (
+    OLD_DRIVERS,
     SECOND,
     START_NS,
     Sent,
@@ -61,7 +61,7 @@ def values(session: Session, stream: str, channel: str) -> Any:
 @pytest.fixture(autouse=True)
 def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """No drivers but those that are always installed: others take more topics."""
-    monkeypatch.setattr(driver_registry, "available_drivers", lambda: sorted(KNOWN))
+    monkeypatch.setattr(driver_registry, "available_drivers", lambda: sorted(OLD_DRIVERS))
 
 
 def drive() -> list[Sent]:

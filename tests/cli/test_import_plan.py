@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,19 @@ import yaml
 from recorder.cli import main
 from recorder.formats.bags.bag import Bag
 from recorder.perception.import_map import ImportMap, TopicChoice, read_import_map
-from recorder.perception.recordings import ANY, CLOUDS, DRIVERS, KNOWN, sensors_of
+from recorder.perception.recordings import ANY, PLAYERS, sensors_of
 from recorder.recording.supervisor import driver_registry
-from tests.formats.bags.kit import START_NS, Sent, compressed, imu, jpeg, write_bag, write_mcap
+from recorder.recording.supervisor.driver_registry import CheckResult
+from tests.formats.bags.kit import (
+    OLD_DRIVERS,
+    START_NS,
+    Sent,
+    compressed,
+    imu,
+    jpeg,
+    write_bag,
+    write_mcap,
+)
 from tests.perception.test_recorded_calibration import OPTICAL, info
 from tests.perception.test_recorded_poses import STILL, along, tf
 
@@ -23,7 +34,7 @@ STEP_NS = 20_000_000
 
 
 def cloud(topic: str, log_ns: int) -> Sent:
-    return Sent(topic, CLOUDS[0], "cdr", b"\0\1\0\0", log_ns)
+    return Sent(topic, "sensor_msgs/msg/PointCloud2", "cdr", b"\0\1\0\0", log_ns)
 
 
 def drive() -> list[Sent]:
@@ -52,7 +63,7 @@ def bag(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def old(monkeypatch: pytest.MonkeyPatch) -> None:
     """No drivers but those that are always installed."""
-    monkeypatch.setattr(driver_registry, "available_drivers", lambda: sorted(KNOWN))
+    monkeypatch.setattr(driver_registry, "available_drivers", lambda: sorted(OLD_DRIVERS))
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
@@ -78,7 +89,7 @@ def test_the_plan_lists_every_topic_and_what_is_lost(
     assert topics["/imu/data"]["driver"] == "xsens"
     assert topics["/tf"]["becomes"] == "mounts and poses"
     assert topics["/lidar/points"]["left_out"] == (
-        "no driver plays 'sensor_msgs/msg/PointCloud2' ('cdr'): needs the driver 'lidar'"
+        "no driver plays point clouds: needs the driver 'lidar'"
     )
     assert "no driver plays 'edgefirst_msgs/msg/RadarCube'" in topics["/radar"]["left_out"]
     assert plan["not_imported"] == {"topics": 3, "messages": 41}
@@ -104,7 +115,7 @@ def test_damage_is_in_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_installed_drivers_decide_what_topics_become(bag: Path) -> None:
     def become(*drivers: str, **more: Any) -> dict[str, tuple[str, str]]:
         with Bag(bag) as opened:
-            found = sensors_of(opened, drivers={*KNOWN, *drivers}, **more)
+            found = sensors_of(opened, drivers={*OLD_DRIVERS, *drivers}, **more)
             assert not found.left_out.keys() & {t for s in found.sensors for t in s.topics}
             return {t: (s.name, s.driver) for s in found.sensors for t in s.topics}
 
@@ -126,11 +137,26 @@ def test_installed_drivers_decide_what_topics_become(bag: Path) -> None:
     assert chosen["/imu/data"] == ("raw_imu", ANY)
     with Bag(bag) as opened:
         chosen_raw = ImportMap(topics={"/tf": TopicChoice(driver=ANY)})
-        found = sensors_of(opened, drivers={*KNOWN, ANY}, choices=chosen_raw)
+        found = sensors_of(opened, drivers={*OLD_DRIVERS, ANY}, choices=chosen_raw)
         assert "/tf" in found.for_calibration and found.uses["/tf"] == "mounts and poses"
     wanted = become(ANY, wanted={"/radar": None, "/imu/data": "imu_2"})
     assert wanted == {"/radar": (ANY, ANY), "/imu/data": ("imu_2", "xsens")}
-    assert {name for names in DRIVERS.values() for name in names} == {*KNOWN, "imu", "lidar"}
+    assert {*OLD_DRIVERS, "imu", "lidar"} == PLAYERS
+
+
+def test_only_topics_with_control_characters_have_no_sensor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("/a#b", "/c\nd", "/e*f/**", "/stra\xdfe")
+    sent = [Sent(name, "x/msg/Y", "cdr", b"\0\1\0\0", START_NS + 1) for name in names]
+    path = write_mcap(tmp_path / "a.mcap", sent)
+    result = told(capsys, str(path), "--root", str(tmp_path))
+    assert result["topics"].keys() == {"/a#b", "/e*f/**", "/stra\xdfe"}
+    assert result["left_out"].keys() == {"/c\nd"}
+    assert sum(stream["samples"] for stream in result["streams"].values()) == 3
+    assert main(["import", str(path), "--guess"]) == 0
+    (tmp_path / "map.yaml").write_text(capsys.readouterr().out)
+    assert read_import_map(tmp_path / "map.yaml").topics.keys() == result["topics"].keys()
 
 
 def test_the_draft_is_a_map_that_changes_nothing(
@@ -194,3 +220,22 @@ def test_a_wrong_map_is_one_error(
     assert main(["import", str(bag), "--plan", "--map", str(path)]) == 2
     error = capsys.readouterr().err
     assert problem in error and error.count("\n") == 1
+
+
+def test_where_the_driver_of_all_types_cannot_play_topics_are_left_out_with_its_reason(
+    bag: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(sensors: Any) -> list[CheckResult]:
+        found = check_sources(sensors)
+        drivers = {each.name: each.driver for each in sensors}
+        return [
+            replace(each, problem="no room", streams=()) if drivers[each.sensor] == ANY else each
+            for each in found
+        ]
+
+    check_sources = driver_registry.check_sources
+    monkeypatch.setattr(driver_registry, "check_sources", check)
+    topics = told(capsys, str(bag), "--plan")["topics"]
+    assert topics["/radar"]["left_out"] == topics["/chatter"]["left_out"] == "no room"
+    assert topics["/tf"]["becomes"] == "mounts and poses" and "left_out" not in topics["/tf"]
+    assert topics["/front/image_raw"]["driver"] == "camera"

@@ -28,6 +28,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "can": {"rate": 1000.0},
     "gnss": {},
     "imu": {},
+    "lidar": {"beams": 4, "columns": 90},
     "mmwave": {"radar": {"frame_length": 8, "adc_samples": 32}},
     "ouster": {"beams": 32, "mode": "512x10"},
     "topics": {},

@@ -209,7 +209,7 @@ def test_odometry_of_several_frames_is_no_trajectory(tmp_path: Path) -> None:
 
 
 def test_poses_that_are_none_are_counted_and_orientation_alone_is_not_used(tmp_path: Path) -> None:
-    bad: list[Any] = [(np.nan, 0, 0), (0, 0, 0, 0), (0, 0, 0, 2)]
+    bad: list[Any] = [(1e300, np.nan, 0), (0, 0, 0, 0), (0, 0, 0, 1e300)]
     sent = []
     for at in range(10):
         pair: tuple[Any, Any] = along(START_NS + at * SECOND)

@@ -97,6 +97,7 @@ class Ros2Middleware:
             raise DeviceError(f"ROS 2 domain {domain} cannot be joined: {error}") from None
         finally:
             if profile is not None:  # Fast DDS has read it
+                del os.environ[_PROFILE_VARIABLES[0]]
                 profile.unlink(missing_ok=True)
         self._implementation = rclpy.get_rmw_implementation_identifier()
         self.counts_losses = self._implementation == _FAST_DDS

@@ -4,8 +4,9 @@ The kit replaces a driver by `LiveTopicSource` if the driver declares its kind
 (`Driver.recorded_kind`), as for ``mcap:``; messages become the same channels.
 
 Samples have the time of the message's arrival at this computer; the stamp in the message is the
-device's time.  The middleware, its subscription and what has arrived outlive `close`, so that
-nothing is lost between two attempts to open the device.
+device's time.  Sweeps of points begin earlier (`CloudStream.find_time`).  The middleware, its
+subscription and what has arrived outlive `close`, so that nothing is lost between two attempts to
+open the device.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from drivers.kit.clouds import CloudStream
 from drivers.kit.driver import Driver, Item, Lost, Sample, SensorConfig, State
 from drivers.kit.mcap_rows import column
 from drivers.kit.mcap_source import KINDS, ROWS
@@ -30,15 +32,17 @@ from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.common.errors import DeviceError, FormatError, SourceError
 from recorder.formats.bags.messages import DECODERS, Kind
 from recorder.formats.bags.timing import read_stamp
+from recorder.formats.ros2.clouds import Cloud
 from recorder.formats.ros2.codec import decode_message
 from recorder.formats.ros2.definitions import COMPRESSED_VIDEO
 from recorder.formats.ros2.messages import CompressedVideo
 
+GONE_NS: Final = 5_000_000_000
+"""Time without a publisher after which the device is lost."""
 _TOPIC_S: Final = 4.0  # longest wait for a topic and its first message
 _GATHER_S: Final = 0.5  # for the messages that show the rate and the channels
 _LOOKED_AT: Final = 20
 _READ_S: Final = 0.1
-_GONE_NS: Final = 5_000_000_000  # without a publisher, the device is lost
 _LONGEST_BATCH: Final = 1000
 
 Decode = Callable[[Any], Any]
@@ -161,6 +165,7 @@ class LiveTopicSource(Driver):
         self._kind = KINDS[kind]
         self.connection = TopicConnection(sensor)
         self._gone_ns: int | None = None
+        self._last_sweep_ns = 0
         self._waiting: list[Event] = []
         self._items: deque[Item] = deque()
         self._warned = False
@@ -247,6 +252,11 @@ class LiveTopicSource(Driver):
             settings["jpeg_quality"] = self.sensor.options.get("quality") or 90
             settings["topic_frame"] = getattr(decoded, "header", decoded).frame_id
             size = len(decoded.data)
+        elif self._kind is Kind.CLOUDS:
+            self._clouds = CloudStream([each for _, each in first])
+            self._channels, size = self._clouds.channels, self._clouds.bytes_per_sample
+            settings |= self._clouds.settings
+            settings["topic_frame"] = decoded.header.frame_id
         else:
             self._channels = ROWS[self._kind][0]([each for _, each in first])
             settings["topic_frame"] = getattr(decoded, "header", decoded).frame_id
@@ -273,7 +283,7 @@ class LiveTopicSource(Driver):
             self._convert(events or self.connection.take(_READ_S))
         if self._items:
             return self._items.popleft()
-        if self._gone_ns is not None and time.monotonic_ns() - self._gone_ns > _GONE_NS:
+        if self._gone_ns is not None and time.monotonic_ns() - self._gone_ns > GONE_NS:
             raise DeviceError(f"{self.connection.place}: the topic has no publisher any more")
         return None
 
@@ -285,7 +295,7 @@ class LiveTopicSource(Driver):
                 continue
             self._flush(rows)
             if isinstance(event, Loss):
-                self._items.append(self._describe_loss(event))
+                self._items.append(describe_loss(self.sensor.name, event, self._last_ns))
             else:
                 self._gone_ns = None if event.publishers else event.t_mono_ns
                 values = {"publishers": [_describe(each) for each in event.publishers]}
@@ -298,6 +308,9 @@ class LiveTopicSource(Driver):
         assert event.data is not None
         try:
             decoded = self._decode(event.data)
+            if self._kind is Kind.CLOUDS:
+                self._items.append(self._sweep(t_ns, decoded))
+                return
             if self._kind is not Kind.PICTURES:
                 rows.append((t_ns, decoded))
                 if len(rows) >= _LONGEST_BATCH:
@@ -313,6 +326,15 @@ class LiveTopicSource(Driver):
             assert self._pictures.channel is not None
             data = picture_data(self._pictures.channel, value)
             self._items.append(self._sample([(t_ns, decoded)], data))
+
+    def _sweep(self, arrival_ns: int, cloud: Cloud) -> Sample:
+        data, shift_ns = self._clouds.convert(cloud)
+        age_ns = arrival_ns + time.time_ns() - time.monotonic_ns() - cloud.header.stamp_ns
+        t_ns = self._clouds.find_time(cloud, arrival_ns, age_ns, shift_ns)
+        t_ns = self._last_sweep_ns = max(self._last_sweep_ns + 1, t_ns)
+        t_dev_ns = np.array([max(0, cloud.header.stamp_ns + shift_ns)], np.int64)
+        times = np.array([t_ns], np.int64)
+        return Sample(self.sensor.name, times, data, t_dev_ns if self._has_device_time else None)
 
     def _flush(self, rows: list[tuple[int, Any]]) -> None:
         if rows:
@@ -336,12 +358,6 @@ class LiveTopicSource(Driver):
             text = "counted" if counted else "unknown: the messages have no numbers or no publisher"
             self._items.append(State(self.sensor.name, t_ns, {"losses": text}, lasting=True))
 
-    def _describe_loss(self, event: Loss) -> Lost:
-        missing = event.missing
-        detail = {"publisher": missing.publisher.hex(), "first_number": missing.first}
-        t_ns = max(self._last_ns, event.t_mono_ns)
-        return Lost(self.sensor.name, t_ns, missing.cause, missing.count, detail=detail)
-
     def close(self) -> None:
         """Release the device; its connection stays for the next `open`."""
         self._items.clear()
@@ -353,3 +369,11 @@ def _stamp_ns(decoded: Any) -> int:
 
 def _describe(publisher: Publisher) -> dict[str, str]:
     return {"id": publisher.id.hex(), "node": publisher.node, "qos": publisher.qos}
+
+
+def describe_loss(stream: str, loss: Loss, last_ns: int) -> Lost:
+    """Return the item of a loss; its time is not before `last_ns`."""
+    missing = loss.missing
+    detail = {"publisher": missing.publisher.hex(), "first_number": missing.first}
+    t_ns = max(last_ns, loss.t_mono_ns)
+    return Lost(stream, t_ns, missing.cause, missing.count, detail=detail)

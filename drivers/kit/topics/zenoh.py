@@ -34,6 +34,8 @@ _ID_BYTES: Final = 16
 _NAMES: Final = (b"sequence_number", b"source_timestamp", b"source_gid")
 _BEST_EFFORT, _TRANSIENT_LOCAL = "2", "1"
 _PLAIN: Final = "rt/"
+_CACHE_ATTEMPTS: Final = 5
+_CACHE_NS: Final = 1_000_000_000  # for the answer of a cache
 _MESSAGE: Final = re.compile(r"\w+/msg/\w+", re.ASCII)
 
 
@@ -144,6 +146,7 @@ class ZenohMiddleware:
         except zenoh.ZError as error:
             raise DeviceError(f"zenoh:{self._where}: {error}") from None
         self._subscribers: dict[str, tuple[bool, Any]] = {}
+        self._silent: dict[str, tuple[int, int]] = {}  # cached topics: since when, subscriptions
         self._lock = threading.Lock()
         self._topics: dict[str, Topic] = {}
         self._ids: dict[str, dict[bytes, bytes]] = {}  # of tokens, by topic and sent id
@@ -186,6 +189,9 @@ class ZenohMiddleware:
     def discover(self) -> Mapping[str, Topic]:
         if not self._is_connected():
             raise DeviceError(f"zenoh:{self._where}: the connection is lost")
+        for name, (since_ns, count) in list(self._silent.items()):
+            if count < _CACHE_ATTEMPTS and time.monotonic_ns() > since_ns + _CACHE_NS:
+                self._declare(name, cached=True)  # its query may have come before the route to it
         with self._lock:
             return {name: topic for name, topic in self._topics.items() if topic.publishers}
 
@@ -201,34 +207,40 @@ class ZenohMiddleware:
             return found
 
     def subscribe(self, topic: Topic, depth: int) -> None:  # noqa: ARG002  Zenoh keeps no messages
-        name = topic.name.lstrip("/")
-        key = f"{_PLAIN}{name}" if self._domain is None else f"{self._domain}/{name}/*/*"
         cached = any(each.has_cache for each in topic.publishers.values())
         was_cached, earlier = self._subscribers.get(topic.name, (False, None))
-        if earlier is not None and was_cached >= cached:
-            return
-        callback = self._make_callback(topic.name)
+        if earlier is None or cached > was_cached:
+            self._declare(topic.name, cached=cached)
+
+    def _declare(self, topic: str, *, cached: bool) -> None:
+        name = topic.lstrip("/")
+        key = f"{_PLAIN}{name}" if self._domain is None else f"{self._domain}/{name}/*/*"
+        callback = self._make_callback(topic)
         subscriber: Any
         if cached:
             import zenoh.ext
 
+            count = self._silent.get(topic, (0, 0))[1] + 1
+            self._silent[topic] = time.monotonic_ns(), count
             history = zenoh.ext.HistoryConfig(detect_late_publishers=True)
             subscriber = zenoh.ext.declare_advanced_subscriber(
                 self._session, key, callback, history=history
             )
         else:
             subscriber = self._session.declare_subscriber(key, callback)
-        self._subscribers[topic.name] = cached, subscriber
+        earlier = self._subscribers.get(topic, (False, None))[1]
+        self._subscribers[topic] = cached, subscriber
         if earlier is not None:
             earlier.undeclare()
 
     def _make_callback(self, name: str) -> Any:
-        put, find_publisher = self._queue.put, self._find_publisher
+        put, find_publisher, silent = self._queue.put, self._find_publisher, self._silent
 
         def take(sample: Any) -> None:
             attachment = sample.attachment
             found = None if attachment is None else parse_attachment(attachment.to_bytes())
             number, source_ns, publisher = (None, 0, b"") if found is None else found
+            silent.pop(name, None)
             if publisher:
                 publisher = find_publisher(name, publisher)
             data = sample.payload.to_bytes()

@@ -9,6 +9,7 @@ format     on disk                                         recorded    random ac
 ``mjpg``   AVI (OpenDML) of JPEG frames                    yes         the AVI's indexes
 ``h264``   Annex B, ``NAME_i`` for offsets and keyframes   yes         ``NAME_i``, from a keyframe
 ``bytes``  bytes of any length, ``NAME_i`` for offsets     yes         ``NAME_i``
+``points``  packed sweeps, ``NAME_i`` for offsets, points  yes         ``NAME_i``
 ``npz``    a folder, an array file a sample                no          file name
 ``jpg``    a folder, a JPEG a sample                       no          file name
 =========  ==============================================  ==========  ===========================
@@ -34,6 +35,7 @@ from recorder.codecs.storage.channel import (
 from recorder.codecs.storage.h264 import H264Storage
 from recorder.codecs.storage.indexed import BytesStorage, LzmafStorage
 from recorder.codecs.storage.mjpg import AviStorage
+from recorder.codecs.storage.points import PointsStorage
 from recorder.codecs.storage.raw import PlainExtent, PlainWriter, RawStorage
 from recorder.codecs.storage.xz import LzmaStorage
 from recorder.codecs.streams import ChannelSpec
@@ -62,6 +64,7 @@ CHANNEL_STORAGE: Mapping[str, type[ChannelStorage]] = {
     "mjpg": AviStorage,
     "h264": H264Storage,
     "bytes": BytesStorage,
+    "points": PointsStorage,
     "npz": BlobStorage,
     "jpg": BlobStorage,
 }

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LOSSES: Final = "/recorder/losses"
 """Topic of this recorder's archives with the losses that it counted."""
 
-_STAMPED: Final = frozenset({Kind.PICTURES, Kind.IMU, Kind.POSITIONS, Kind.CAN_FRAMES})
+_STAMPED: Final = frozenset({Kind.PICTURES, Kind.IMU, Kind.POSITIONS, Kind.CAN_FRAMES, Kind.CLOUDS})
 
 
 class UnknownTopicError(FormatError):

@@ -146,6 +146,8 @@ class MessageFiles(Closeable):
 def _read_file(path: Path) -> MessageReader:
     if read_magic(path).startswith(SQLITE):
         return SqliteReader(path)
+    if path.suffix == ".db3":
+        raise FormatError(f"{path}: byte 0: not an SQLite file")
     try:
         from recorder.formats.mcap.reader import McapReader
     except ModuleNotFoundError as error:

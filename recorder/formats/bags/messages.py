@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from recorder.common.errors import FormatError
 from recorder.common.files import Buffer
+from recorder.formats.ros2.clouds import LIVOX_CLOUDS, decode_cloud, decode_livox
 from recorder.formats.ros2.codec import decode_message
 from recorder.formats.ros2.definitions import (
     CAMERA_INFO,
@@ -36,6 +37,7 @@ from recorder.formats.ros2.definitions import (
     IMU,
     NAV_SAT_FIX,
     ODOMETRY,
+    POINT_CLOUD,
     POSE,
     POSE_WITH_COVARIANCE,
     STRING,
@@ -193,6 +195,7 @@ class Kind(StrEnum):
     IMU = "imu"
     POSITIONS = "positions"
     CAN_FRAMES = "CAN frames"
+    CLOUDS = "point clouds"
     PACKETS = "packets"
     TEXT = "text"
     TRANSFORMS = "transforms"
@@ -493,6 +496,8 @@ _ROS2: Final = {
 }
 DECODERS: Final[Mapping[tuple[str, str], tuple[Kind, Decode]]] = {
     **{("cdr", name): (kind, partial(decode_message, name)) for name, kind in _ROS2.items()},
+    ("cdr", POINT_CLOUD): (Kind.CLOUDS, decode_cloud),
+    **{("cdr", name): (Kind.CLOUDS, partial(decode_livox, name)) for name in LIVOX_CLOUDS},
     ("cdr", IMU): (Kind.IMU, decode_ros2_imu),
     ("cdr", NAV_SAT_FIX): (Kind.POSITIONS, decode_ros2_position),
     ("json", "recorder.Loss"): (Kind.LOSSES, decode_loss),

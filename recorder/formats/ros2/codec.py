@@ -170,6 +170,11 @@ class CdrReader:
         """Read a sequence of numbers of at most 4 bytes as bytes, without copying them."""
         return self._bytes(self.count(alignment) * alignment)
 
+    def raw(self, size: int) -> memoryview:
+        """Read a number of bytes, without copying them."""
+        self._need(size, "bytes")
+        return self._bytes(size)
+
     def finish(self) -> None:
         """Check the end of the message; up to 3 bytes of padding, or zeros, may follow it."""
         rest = self._bytes(self._end - self._position)

@@ -23,6 +23,9 @@ START_NS = 1_700_000_000_123_456_789
 SECOND = 1_000_000_000
 HEIGHT, WIDTH = 24, 32
 
+OLD_DRIVERS = frozenset({"camera", "can", "gnss", "ouster", "xsens"})
+"""Drivers without those that play further topics, or play IMUs before the driver of Xsens."""
+
 STORE: Any = get_typestore(Stores.ROS2_HUMBLE)
 for _name in ("ouster_sensor_msgs/msg/PacketMsg", "ouster_ros/msg/PacketMsg"):
     STORE.register(get_types_from_msg("uint8[] buf", _name))

@@ -13,6 +13,7 @@ import yaml
 import zstandard
 
 from recorder.common.errors import FormatError
+from recorder.formats.bags import sqlite
 from recorder.formats.bags.bag import Bag
 from recorder.formats.mcap import McapMessage
 from tests.campaigns import seeded
@@ -195,7 +196,9 @@ def test_mutated_files_give_whole_messages_or_one_error(tmp_path: Path, seed: in
 
 
 @pytest.mark.parametrize("is_writable", [True, False])
-def test_what_a_killed_recorder_left_in_the_log_is_read(tmp_path: Path, is_writable: bool) -> None:
+def test_what_a_killed_recorder_left_in_the_log_is_read(
+    tmp_path: Path, is_writable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "drive_0.db3"
     database = sqlite3.connect(path)
     database.execute("PRAGMA journal_mode = WAL")
@@ -209,9 +212,24 @@ def test_what_a_killed_recorder_left_in_the_log_is_read(tmp_path: Path, is_writa
         (copy / each.name).write_bytes(each.read_bytes())
     database.close()
     if not is_writable:
-        (copy / "drive_0.db3-shm").mkdir()  # SQLite can make no file here
+        # As on a read-only medium, where SQLite can make no file beside it.
+        def connect(path: Path, *modes: str) -> sqlite3.Connection:
+            if path.parent == copy:
+                raise FormatError(f"{path}: unable to open database file")
+            return _connect(path, *modes)
+
+        _connect = sqlite._connect
+        monkeypatch.setattr(sqlite, "_connect", connect)
     assert contents(read(copy)[1]) == [("/chat", _START_NS, b"\0\1\0\0")]
     assert (copy / "drive_0.db3-wal").stat().st_size  # nothing is written back
+
+
+@pytest.mark.parametrize("content", [b"", b"nothing", b"\x89MCAP"])
+def test_a_file_that_is_no_database_is_one_error(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "drive_0.db3"
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=r"drive_0\.db3: byte 0: not an SQLite file"):
+        read(path)
 
 
 @pytest.mark.parametrize("content", [b"SQLite format 3\0", b"SQLite format 3\0" + bytes(5000)])

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from recorder.archives.context import PackingContext
 from recorder.archives.ncore.format.frames import FrameWriter
 from recorder.archives.ncore.format.models import CameraModel
+from recorder.archives.ncore.format.point_clouds import PointCloudsWriter
 from recorder.archives.ncore.format.sequence import SequenceWriter
 from recorder.archives.ncore.mapping.models import camera_model
 from recorder.common.errors import FormatError
@@ -73,7 +74,13 @@ class Sensor:
         """Return the time at which the sample's measurement began, ns."""
         raise NotImplementedError
 
-    def pack(self, sequence: SequenceWriter) -> Generator[int, None, FrameWriter]:
+    def end_ns(self, _index: int, stamp_ns: int, /) -> int:
+        """Return the time at which the sample's measurement ended, ns: its stamp."""
+        return stamp_ns
+
+    def pack(
+        self, sequence: SequenceWriter
+    ) -> Generator[int, None, FrameWriter | PointCloudsWriter]:
         """Write all frames; yield the end of each, ns, and return the component's writer."""
         raise NotImplementedError
 
@@ -94,17 +101,22 @@ class Sensor:
             known["calibrated_at"] = calibrated.calibrated_at
         return known
 
-    def samples(self, find_start: StartFinder) -> Iterator[tuple[int, int, int]]:
+    def samples(
+        self, find_start: StartFinder, find_end: Callable[[], int] | None = None
+    ) -> Iterator[tuple[int, int, int]]:
         """Yield index, start and end (ns) of each packed sample.
 
         Args:
             find_start: called for each sample of the stream, in order.
+            find_end: called after it; None: samples end at their stamps.
         """
         gate = self.gate
         numbers = self._numbers()
         for index, end_ns, seq in numbers:
             with self.context.locate_errors(self.name, index):
-                times = gate.admit(index, find_start(index, end_ns), end_ns)
+                start_ns = find_start(index, end_ns)
+                end = end_ns if find_end is None else find_end()
+                times = gate.admit(index, start_ns, end)
                 self.seq = seq
             if times is not None:
                 self.ends.add(index, times[1])

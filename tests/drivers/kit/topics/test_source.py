@@ -18,6 +18,7 @@ from drivers.kit.runner import make_driver
 from drivers.kit.topics import reception, source
 from drivers.kit.topics.middleware import ArrivalQueue, Publisher
 from drivers.kit.topics.source import LiveTopicSource
+from recorder.codecs.h264 import nal_units, read_nal_type
 from recorder.common.errors import DeviceError, SourceError, StreamChangedError
 from recorder.formats.ros2.codec import encode_message
 from recorder.formats.ros2.definitions import (
@@ -175,6 +176,21 @@ def test_video_begins_with_its_first_keyframe_and_its_size_stays(
         read(driver)
 
 
+def test_a_keyframe_gets_the_parameter_sets_that_it_lacks(middleware: FakeMiddleware) -> None:
+    units = encode(8)
+    bare = b"".join(
+        b"\0\0\0\1" + nal for nal in nal_units(units[5]) if read_nal_type(nal) not in (7, 8)
+    )
+    middleware.offer(P, kind=COMPRESSED_VIDEO)
+    sent = [units[0], bare]
+    messages = [cdr(COMPRESSED_VIDEO, CompressedVideo(5, "c", each, "h264")) for each in sent]
+    driver = live(CameraDriver, middleware, *messages)
+    driver.open()
+    (_, second) = samples(read(driver))
+    kinds = {read_nal_type(nal) for nal in nal_units(bytes(second.data["video.h264"][0]))}
+    assert {7, 8} <= kinds
+
+
 def test_video_in_another_format_is_named(middleware: FakeMiddleware) -> None:
     middleware.offer(P, kind=COMPRESSED_VIDEO)
     message = cdr(COMPRESSED_VIDEO, CompressedVideo(5, "c", b"\0\0\0\1\x40", "h265"))
@@ -190,11 +206,13 @@ def test_losses_and_states_stand_where_they_happened(middleware: FakeMiddleware)
     middleware.send(4, inertial())
     middleware.send(5, b"\0\1\0\0broken")
     middleware.send(6, inertial())
+    middleware.send(8, inertial())
     items = read(driver)
     kinds = [type(each) for each in items if not isinstance(each, State)]
-    assert kinds == [Sample, Lost, Sample, Lost, Sample]
+    assert kinds == [Sample, Lost, Sample, Lost, Sample, Lost, Sample]
     lost = [each for each in items if isinstance(each, Lost)]
-    assert [(each.cause, each.count) for each in lost] == [("transport", 2), ("corrupt", 1)]
+    counted = [("transport", 2), ("corrupt", 1), ("transport", 1)]
+    assert [(each.cause, each.count) for each in lost] == counted
     assert lost[0].detail == {"publisher": b"p".hex(), "first_number": 2}
     states = [each.values for each in items if isinstance(each, State)]
     assert {"losses": "counted"} in states
@@ -266,3 +284,24 @@ def test_a_lost_connection_is_made_again(
     middleware.problem = ""
     driver.connection.join()
     assert middleware.joined == 2
+
+
+def test_a_topic_whose_publishers_are_gone_is_a_lost_device(
+    middleware: FakeMiddleware, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reception, "_DISCOVERY_NS", 0)
+    middleware.offer(P, kind=IMU)
+    driver = live(ImuDriver, middleware, inertial())
+    driver.open()
+    read(driver)
+    del middleware.topics["/a"]
+    lost = [each for each in read(driver) if isinstance(each, Lost)]
+    assert [(each.cause, each.count) for each in lost] == [("vanished", None)]
+    monkeypatch.setattr(source, "GONE_NS", -1)
+    with pytest.raises(DeviceError, match="the topic has no publisher any more"):
+        read(driver)
+    middleware.offer(Q, kind=IMU)
+    driver.connection.join().look()
+    middleware.send(1, inertial(5.0), publisher=b"q")
+    driver.open()
+    assert len(samples(read(driver))) == 1

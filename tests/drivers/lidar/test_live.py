@@ -1,0 +1,103 @@
+"""``ros2:`` and ``zenoh:`` of the lidar driver: sweeps as recordings have them, placed in time."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from drivers.kit.driver import Lost, Sample
+from drivers.kit.topics.middleware import Publisher
+from drivers.lidar.driver import LidarDriver
+from recorder.codecs.points import points_dtype, unpack_points
+from recorder.common.errors import SourceError, StreamChangedError
+from recorder.formats.ros2.definitions import IMU, POINT_CLOUD
+from tests.drivers.kit.topics.fake_middleware import FakeMiddleware
+from tests.drivers.kit.topics.test_source import live, middleware, read, samples
+from tests.formats.ros2.cloud_kit import LIVOX, STAMP_NS, hesai, livox, ouster, velodyne
+
+__all__ = ["middleware"]
+P = Publisher(b"p", "/n")
+RNG = np.random.default_rng(1)
+MS = 1_000_000
+
+
+def epoch_now_ns() -> int:
+    """What is `t_ns` 0 of a fake arrival."""
+    return time.time_ns() - time.monotonic_ns()
+
+
+def test_sweeps_have_the_columns_of_recordings(middleware: FakeMiddleware) -> None:
+    middleware.offer(P, kind=POINT_CLOUD)
+    clouds = [ouster(RNG, columns) for columns in (64, 3)]
+    driver = live(LidarDriver, middleware, *(cloud.data for cloud in clouds))
+    (spec,) = driver.open()
+    assert [each.name for each in spec.channels] == ["points.bin", "grid"]
+    assert spec.settings["topic_frame"] == "lidar_link" and spec.device_clock
+    dtype = points_dtype(spec.channel("points.bin").columns)
+    found = samples(read(driver))
+    for sample, sent in zip(found, clouds, strict=True):
+        points = unpack_points(sample.data["points.bin"][0], dtype, "here")
+        np.testing.assert_array_equal(points["xyz"][:, 0], sent.points["x"])
+        np.testing.assert_array_equal(points["t_offset"], sent.points["t"])
+        assert sample.t_dev_ns is not None and sample.t_dev_ns.tolist() == [STAMP_NS]
+
+
+def test_a_sweep_has_the_time_of_its_stamp_on_the_clock_of_arrivals(
+    middleware: FakeMiddleware,
+) -> None:
+    """The stamp is of this computer's clock, 150 ms before the arrival."""
+    middleware.offer(P, kind=POINT_CLOUD)
+    driver = live(LidarDriver, middleware)
+    arrivals = [1_000_000 * MS + k * 100 * MS for k in range(2)]
+    for number, t_ns in enumerate(arrivals, 1):
+        stamp_ns = epoch_now_ns() + t_ns - 150 * MS
+        middleware.send(number, velodyne(RNG, stamp_ns=stamp_ns).data, t_ns=t_ns)
+    driver.open()
+    driver._last_ns = 0
+    found = samples(read(driver))
+    starts = [t_ns - 150 * MS - 100 * MS for t_ns in arrivals]  # 100 ms before the stamp
+    apart = [int(sample.t_ns[0]) - start for sample, start in zip(found, starts, strict=True)]
+    assert all(abs(ns) < 50 * MS for ns in apart)  # as far as the two clocks are read apart
+
+
+def test_a_sweep_of_another_clock_ends_with_its_arrival(middleware: FakeMiddleware) -> None:
+    middleware.offer(P, kind=POINT_CLOUD)
+    driver = live(LidarDriver, middleware)
+    arrivals = [1_000_000 * MS + k * 100 * MS for k in range(2)]
+    for number, t_ns in enumerate(arrivals, 1):
+        middleware.send(number, hesai(RNG, 501, STAMP_NS).data, t_ns=t_ns)  # 60 ms
+    driver.open()
+    driver._last_ns = 0
+    for sample, t_ns in zip(samples(read(driver)), arrivals, strict=True):
+        assert abs(int(sample.t_ns[0]) - (t_ns - 60 * MS)) < 1000
+
+
+def test_custom_messages_of_livox_are_received(middleware: FakeMiddleware) -> None:
+    middleware.offer(P, kind=LIVOX)
+    driver = live(LidarDriver, middleware, livox(RNG).data, livox(RNG).data[:-9])
+    driver.open()
+    items = read(driver)
+    assert len(samples(items)) == 1
+    (lost,) = (item for item in items if isinstance(item, Lost))
+    assert (lost.cause, lost.count) == ("corrupt", 1)
+
+
+def test_other_fields_end_the_stream(middleware: FakeMiddleware) -> None:
+    middleware.offer(P, kind=POINT_CLOUD)
+    driver = live(LidarDriver, middleware, ouster(RNG).data)
+    driver.open()
+    assert isinstance(samples(read(driver))[0], Sample)
+    middleware.send(2, velodyne(RNG).data)
+    with pytest.raises(StreamChangedError, match="has no field"):
+        read(driver)
+
+
+def test_a_topic_of_another_kind_is_an_error(middleware: FakeMiddleware) -> None:
+    middleware.offer(P, kind=IMU)
+    driver = live(LidarDriver, middleware)
+    with pytest.raises(
+        SourceError, match=r"is a sensor_msgs/msg/Imu; .* sensor_msgs/msg/PointCloud2"
+    ):
+        driver.open()
