@@ -54,13 +54,18 @@ class TopicConnection:
 
     Args:
         sensor: the entry.
-        names: returns whether a topic of a name is received; None: that of the address is.
+        names: topics that are received, or a function that returns whether one is; None: that of
+            the address.
 
     Raises:
         SourceError: the address is wrong.
     """
 
-    def __init__(self, sensor: SensorConfig, names: Callable[[str], bool] | None = None) -> None:
+    def __init__(
+        self,
+        sensor: SensorConfig,
+        names: Sequence[str] | Callable[[str], bool] | None = None,
+    ) -> None:
         self.sensor = sensor
         self.address = parse_address(sensor)
         self.place = f"{sensor.name}: {sensor.scheme}:{sensor.address}"
