@@ -54,8 +54,8 @@ class TopicConnection:
 
     Args:
         sensor: the entry.
-        names: of the topics that are received, or whether a topic of a name is; None: that of the
-            address is.
+        names: topics that are received, or a function that returns whether one is; None: that of
+            the address.
 
     Raises:
         SourceError: the address is wrong.
