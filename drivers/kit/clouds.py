@@ -4,7 +4,7 @@
 
     stream = CloudStream(first_clouds)
     channels = stream.channels
-    data, shift_ns = stream.convert(cloud)      # of one sample
+    data, end_ns = stream.convert(cloud)      # of one sample
 """
 
 from __future__ import annotations
@@ -59,27 +59,27 @@ class CloudStream:
         self.bytes_per_sample = len(self._layout.pack(first[0]).frame)
 
     def convert(self, cloud: Cloud) -> tuple[dict[str, Any], int]:
-        """Return the data of one sample, and its time minus the cloud's stamp: 0 or negative, ns.
+        """Return the data of one sample, and its time minus the cloud's stamp, ns.
 
         Raises:
             StreamChangedError: the cloud has other fields than the first ones.
         """
         sweep = self._layout.pack(cloud)
         grid = np.array([[cloud.rows, cloud.columns]], "<u4")
-        return {self.channels[0].name: [sweep.frame], GRID: grid}, sweep.shift_ns
+        return {self.channels[0].name: [sweep.frame], GRID: grid}, sweep.end_ns
 
-    def find_time(self, cloud: Cloud, arrival_ns: int, age_ns: int, shift_ns: int) -> int:
+    @staticmethod
+    def find_time(arrival_ns: int, age_ns: int, end_ns: int) -> int:
         """Return the time of a live sweep's sample on the clock of its arrival.
 
-        It is that of the cloud's stamp, if the stamp is of this computer's clock: at most 2 s
-        before the arrival.  Else the last point is taken to be measured when the cloud arrives.
+        It is that of the last point, if the cloud's stamp is of this computer's clock: at most 2 s
+        before the arrival.  Else, and if it is later, it is that of the arrival.
 
         Args:
-            cloud: the cloud.
-            arrival_ns: time of its arrival.
+            arrival_ns: time of the cloud's arrival.
             age_ns: this computer's time at the arrival, minus the cloud's stamp.
-            shift_ns: of `convert`.
+            end_ns: of `convert`.
         """
         if 0 <= age_ns <= _OLDEST_NS:
-            return arrival_ns - age_ns + shift_ns
-        return arrival_ns - self._layout.measure_length(cloud)
+            return min(arrival_ns, arrival_ns - age_ns + end_ns)
+        return arrival_ns

@@ -284,10 +284,10 @@ class McapSource(RecordedSource):
 
     def _sweep(self, timed: Timed) -> Item:
         try:
-            data, shift_ns = self._clouds.convert(timed.decoded)
+            data, end_ns = self._clouds.convert(timed.decoded)
         except StreamChangedError as error:
             return self._lost(timed, CHANGED, str(error))
-        t_ns, t_dev_ns = self._times(timed, shift_ns)
+        t_ns, t_dev_ns = self._times(timed, end_ns)
         return self._sample([t_ns], [t_dev_ns], data)
 
     def _batch(self, timed: Timed) -> Sample:

@@ -23,10 +23,10 @@ class LidarDriver(SourceDriver):
     """Records point clouds: ``sensor_msgs/msg/PointCloud2``, and CustomMsg of Livox's drivers.
 
     The columns are ``xyz`` in m and, where the clouds have them, ``intensity``, ``ring`` u2 and
-    ``t_offset`` u4, the ns of each point after the sweep's stamp, and all other fields by their
+    ``t_offset`` u4, the ns of each point after the sweep's begin, and all other fields by their
     names (`recorder.formats.ros2.clouds`).  What a cloud lacks is not made up, and points that are
-    NaN stay.  A sweep's stamp is that of the cloud's header; where points are earlier, it is that
-    of the first point.
+    NaN stay.  A sweep's stamp is the time of its last point; its begin is that of the cloud's
+    header, or of the first point if that is earlier.
 
     ``bag:`` and ``mcap:`` play a topic of a recording (`drivers.kit.mcap_source`); a cloud that
     cannot be read is `Lost`, cause ``corrupt``; one with other fields than the first ones, cause

@@ -26,7 +26,7 @@ COLUMNS: Final = (
     Column("xyz", "f4", (3,), "m", "position in the lidar's frame"),
     Column("intensity", "f4", desc="reflectivity in percent"),
     Column("ring", "u2", desc="beam, from the top"),
-    Column("t_offset", "u4", unit="ns", desc="time after the sweep's stamp"),
+    Column("t_offset", "u4", unit="ns", desc="time after the sweep's begin"),
 )
 POINT: Final = points_dtype(COLUMNS)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from drivers.kit.clouds import cloud_channels
 from drivers.kit.driver import Item, Sample, SensorConfig
-from drivers.kit.sample_batches import DeferredData
 from drivers.lidar.model import COLUMNS, POINT, START_NS, LidarScene
 from recorder.codecs.points import pack_points
 from recorder.codecs.streams import StreamSpec
@@ -41,13 +40,14 @@ class SimulatedSource:
         return [spec]
 
     def items(self) -> Iterator[Item]:
-        """Yield sweeps without end; a stamp is the begin of the sweep."""
+        """Yield sweeps without end; a stamp is the time of a sweep's last point."""
         for index in itertools.count():
-            stamp = np.array([START_NS + index * self._scene.period_ns], np.int64)
-            yield Sample(self._sensor.name, stamp, DeferredData[Any](partial(self._sweep, index)))
+            points = self._scene.sweep(index)
+            end_ns = index * self._scene.period_ns + int(points["t_offset"].max(initial=0))
+            stamp = np.array([START_NS + end_ns], np.int64)
+            yield Sample(self._sensor.name, stamp, self._pack(points))
 
-    def _sweep(self, index: int) -> dict[str, Any]:
-        points = self._scene.sweep(index)
+    def _pack(self, points: npt.NDArray[Any]) -> dict[str, Any]:
         cloud, grid = self._channels
         return {
             cloud.name: [pack_points(points)],

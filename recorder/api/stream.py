@@ -264,15 +264,14 @@ class Stream:
         tools, number = self._tools, self[index].index
         in_rig = check_frame(frame) == "rig"
         place = self.session.calibration(self.name)._require_place() if in_rig else None
-        xyz, t_ns, end_ns = tools.points(number)
+        xyz, t_ns, stamp_ns = tools.points(number)
         if place is None:
             return xyz
         points = apply(place, xyz)
         poses = self.session._poses if motion_corrected else None
         if poses is not None and len(points):
-            stamp_ns = int(tools.stream.times(number, number + 1)[0])
             reference_ns = stamp_ns if at_ns is None else at_ns
-            motion = motion_around(poses.at, reference_ns, end_ns, tools.period_ns)
+            motion = motion_around(poses.at, reference_ns, stamp_ns, tools.period_ns)
             points = motion.move(points, t_ns)
         return points.astype(np.float32)
 

@@ -18,7 +18,6 @@ from recorder.perception.lidar.points import (
     PointSource,
     SweepPoints,
     convert_points,
-    find_end,
     point_times,
     stack_xyz,
 )
@@ -68,17 +67,17 @@ class StreamTools:
 
         Returns:
             float32 [n, 3], m, in the sensor's frame; int64 [n], epoch ns, the points' times; and
-            the time of the last one.
+            the sample's stamp.
         """
-        end_ns = t_ns = int(self.stream.times(index, index + 1)[0])
+        t_ns = int(self.stream.times(index, index + 1)[0])
         if self.kind == "radar":
             found = self._detections.points(index)
             times = np.full(len(found), t_ns, np.int64)
         else:
             self._require("lidar", "points")
             start_ns, found = self._sweeps.read(self.stream, index)
-            times, end_ns = point_times(start_ns, found), find_end(start_ns, found, t_ns)
-        return stack_xyz(found), times, end_ns
+            times = point_times(start_ns, found)
+        return stack_xyz(found), times, t_ns
 
     def cloud(self, index: int) -> npt.NDArray[Any]:
         """Read the points of a sweep with all their fields, and with ``t_ns`` for ``t``."""

@@ -44,7 +44,9 @@ def test_recorded_points_have_all_fields_and_their_times(built: Builder) -> None
             assert cloud.dtype.names == (
                 "x", "y", "z", "intensity", "ring", "tag_0", "tag_1", "t_ns",
             )  # fmt: skip
-            assert np.array_equal(cloud["t_ns"], t_ns + sweep["t_offset"].astype(np.int64))
+            begin_ns = clouds.begin_ns(t_ns, sweep)
+            assert np.array_equal(cloud["t_ns"], begin_ns + sweep["t_offset"].astype(np.int64))
+            assert cloud["t_ns"].max() == t_ns
             assert np.array_equal(cloud["ring"], sweep["ring"])
             assert np.array_equal(roof[index].cloud["z"], sweep["xyz"][:, 2], equal_nan=True)
             points = roof.points(index, frame="sensor")

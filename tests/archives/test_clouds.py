@@ -27,11 +27,14 @@ from recorder.formats.vrs.streams import RecordableType
 from recorder.perception.ego_motion import Motion
 from recorder.session.reader import Session
 from recorder.session.vrs.records import ConfigurationData
+from tests.acceptance.command import here
 from tests.archives.edgefirst import rig as edgefirst
 from tests.archives.mcap import bags
 from tests.archives.mcap.test_foxglove import pack as pack_foxglove
 from tests.archives.vrs.test_packer import blocks_of
 from tests.cli.test_export_pictures import read_pcd
+from tests.formats.bags.kit import START_NS, Sent, write_mcap
+from tests.formats.ros2 import cloud_kit
 from tests.recording.writer.vrs_session import stream_of
 from tests.session import clouds, driven_clouds
 from tests.session.build import Builder, Recorded, camera_spec
@@ -56,8 +59,8 @@ class Drive:
         return self.builder.path
 
     def start_ns(self, index: int) -> int:
-        """Time from which the times of a sweep's points count: the stamp."""
-        return int(self.lidar.t_ns[index])
+        """Time from which the times of a sweep's points count."""
+        return clouds.begin_ns(self.lidar.t_ns[index], self.sweeps[index])
 
 
 def drive(path: Path, columns: Any = COLUMNS, count: int = 4) -> Drive:
@@ -109,6 +112,37 @@ def test_a_bag_of_ros2_has_all_columns(either: Drive) -> None:
         assert message.is_dense is False  # there are NaN
         check_points(bags.cloud(message)[0], either.sweeps[index])
     assert not bag.noted("no message has")
+
+
+def test_an_imported_bag_gives_the_headers_stamps_back(tmp_path: Path) -> None:
+    """`ts` is the end of each sweep; the clouds of the new bag begin as those of the old one."""
+    rng = np.random.default_rng(4)
+    names = "ouster", "hesai", "livox"
+    stamps = [START_NS + k * 100_000_123 for k in range(4)]
+    sent = {
+        name: [cloud_kit.DRIVERS[name](rng, stamp_ns=stamp) for stamp in stamps] for name in names
+    }
+    messages = [
+        Sent(f"/{name}/points", cloud.type_name, "cdr", cloud.data, stamp + 130_000_000)
+        for name, made in sent.items()
+        for stamp, cloud in zip(stamps, made, strict=True)
+    ]
+    bag = write_mcap(tmp_path / "a.mcap", messages)
+    ran = here("import", bag, "--root", tmp_path, "--name", "s", "--format", "json")
+    assert ran.code == 0, ran.err
+    request = ArchiveRequest("mcap", {"profile": "ros2"})
+    (result,) = finalize(tmp_path / "s", [request], out=tmp_path / "out")
+    found = bags.received(result.files[0])
+    with Session(tmp_path / "s") as session:
+        for name in names:
+            received = [message for _, message in found[f"/{name}/points"]]
+            assert [bags.stamp_ns(message) for message in received] == stamps
+            ends = session.streams[name].t_ns
+            for message, cloud, end_ns in zip(received, sent[name], ends.tolist(), strict=True):
+                assert cloud.t_ns is not None
+                times = bags.stamp_ns(message) + bags.cloud(message)["t"].reshape(-1).astype("i8")
+                assert np.abs(times - cloud.t_ns).max() <= 500
+                assert times.max() == end_ns
 
 
 def test_fields_are_of_types_that_ros_and_pcl_have(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from drivers.lidar.driver import LidarDriver
 from recorder.codecs.points import points_dtype, unpack_points
 from tests.conformance.cloud_bags import LIVOX, describe
 from tests.formats.ros2.cloud_kit import DRIVERS, STAMP_NS, Sent, fields_of
+from tests.session.clouds import begin_ns
 from tests.support.devices import play
 
 pytestmark = pytest.mark.conformance
@@ -109,7 +110,8 @@ def test_points_and_times_are_those_of_other_readers(
             xyz = np.stack([theirs[axis] for axis in ("x", "y", "z")], axis=1)
             np.testing.assert_allclose(points["xyz"], xyz, rtol=0, atol=1e-6, equal_nan=True)
             times = TIMES[name](theirs, told)
-            mine = points["t_offset"] + float(int(item.t_ns[0]) - told["stamp_ns"])
+            begin = begin_ns(item.t_ns[0], points)
+            mine = points["t_offset"] + float(begin - told["stamp_ns"])
             assert np.abs(mine - times).max() <= 1000, reader
             rings = theirs["line"] if "line" in theirs else theirs["ring"]
             np.testing.assert_array_equal(points["ring"], rings)

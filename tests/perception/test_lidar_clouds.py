@@ -20,7 +20,6 @@ from recorder.perception.lidar.clouds import find_brightness, make_point_source
 from recorder.perception.lidar.points import (
     SweepPoints,
     convert_points,
-    find_end,
     find_returns,
     find_times,
     point_times,
@@ -67,16 +66,15 @@ def test_points_are_as_recorded(tmp_path: Path, columns: tuple[Column, ...]) -> 
             t_ns = point_times(start_ns, points)
             if "t_offset" in (sweep.dtype.names or ()):
                 assert source.timed
-                assert start_ns == made.t_ns[index]
-                last_ns = int(sweep["t_offset"].max()) + start_ns
-                assert find_end(start_ns, points, start_ns) == int(t_ns.max()) == last_ns
+                assert start_ns == made.t_ns[index] - int(sweep["t_offset"].max())
+                assert int(t_ns.max()) == made.t_ns[index]
                 assert np.array_equal(points["t"], sweep["t_offset"])
                 assert np.array_equal(t_ns - t_ns[0], sweep["t_offset"].astype(np.int64))
                 assert np.array_equal(points["tag_1"], sweep["tag"][:, 1])
             else:
                 assert not source.timed
                 assert (t_ns == made.t_ns[index]).all()
-                assert find_end(start_ns, points, start_ns) == start_ns
+                assert start_ns == made.t_ns[index]
 
 
 def test_points_of_a_message_are_those_of_the_newest_sweep() -> None:
@@ -91,7 +89,7 @@ def test_points_of_a_message_are_those_of_the_newest_sweep() -> None:
     source = make_point_source(spec)
     start_ns, points = source.points(source.decode_sample(EncodedSamples(spec), message), T_NS)
     assert np.array_equal(stack_xyz(points), sweeps[1]["xyz"], equal_nan=True)
-    assert start_ns == T_NS
+    assert start_ns == T_NS - int(sweeps[1]["t_offset"].max())
 
 
 def test_a_sweep_without_a_point(tmp_path: Path) -> None:
@@ -102,20 +100,21 @@ def test_a_sweep_without_a_point(tmp_path: Path) -> None:
         assert stream.spec is not None
         start_ns, points = make_point_source(stream.spec).read(stream, 0)
     assert (start_ns, len(points)) == (made.t_ns[0], 0)
-    assert find_end(start_ns, points, start_ns) == start_ns
     assert len(point_times(start_ns, points)) == 0
 
 
 def test_times_that_are_unknown() -> None:
     sweep = clouds.make_sweep()[:4]
-    sweep["t_offset"] = 5, NO_TIME, 7, NO_TIME
+    sweep["t_offset"] = 5, NO_TIME, 7, NO_TIME  # the stamp is the time of the third
     source = make_point_source(clouds.cloud_spec())
     start_ns, points = source.points({"points.bin": sweep}, T_NS)
     assert find_times(points).tolist() == [True, False, True, False]
-    assert (point_times(start_ns, points) - T_NS).tolist() == [5, 0, 7, 0]
-    assert find_end(start_ns, points, T_NS) == T_NS + 7
+    assert (point_times(start_ns, points) - T_NS).tolist() == [-2, -7, 0, -7]
+    assert start_ns == T_NS - 7
     sweep["t_offset"] = NO_TIME
-    assert find_end(*source.points({"points.bin": sweep}, T_NS), T_NS) == T_NS
+    start_ns, points = source.points({"points.bin": sweep}, T_NS)
+    assert start_ns == T_NS
+    assert (point_times(start_ns, points) == T_NS).all()
 
 
 def test_positions_may_be_of_64_bits() -> None:

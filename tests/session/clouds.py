@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from recorder.codecs.points import Column, pack_points, points_dtype
 from recorder.codecs.streams import StreamSpec, points_channel
+from recorder.formats.ros2.clouds import NO_TIME
 from tests.session.build import Builder, Recorded
 
 RINGS, COLUMNS = 16, 180
@@ -67,6 +68,14 @@ def make_sweep(columns: Sequence[Column] = WITH_TIMES, seed: int = 0) -> Sweep:
 
 def has_return(sweep: Sweep) -> npt.NDArray[np.bool_]:
     return np.asarray(np.nan_to_num(np.abs(sweep["xyz"]).sum(axis=1)) > 0)
+
+
+def begin_ns(t_ns: int, sweep: Sweep) -> int:
+    """The time from which a sweep's `t_offset` counts: its stamp is that of the last point."""
+    if "t_offset" not in (sweep.dtype.names or ()):
+        return int(t_ns)
+    known = sweep["t_offset"][sweep["t_offset"] != NO_TIME]
+    return int(t_ns) - int(known.max(initial=0))
 
 
 def add_clouds(

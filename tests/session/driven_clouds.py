@@ -61,7 +61,8 @@ def drive(path: Path, columns: Any, more: str = "") -> Drive:
         since = np.zeros(len(sweep))
         if "t_offset" in (sweep.dtype.names or ()):
             since = sweep["t_offset"].astype(np.float64)
-        rotation, place = rig_at((t_ns - made.t_ns[0] + since) * 1e-9)
+        begin_ns = clouds.begin_ns(t_ns, sweep)
+        rotation, place = rig_at((begin_ns - made.t_ns[0] + since) * 1e-9)
         in_rig = sweep["xyz"].astype(np.float64) @ MOUNTING[:3, :3].T + MOUNTING[:3, 3]
         in_world = np.einsum("nij,nj->ni", rotation, in_rig) + place
         in_world[~clouds.has_return(sweep)] = np.nan

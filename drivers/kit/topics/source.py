@@ -4,7 +4,7 @@ The kit replaces a driver by `LiveTopicSource` if the driver declares its kind
 (`Driver.recorded_kind`), as for ``mcap:``; messages become the same channels.
 
 Samples have the time of the message's arrival at this computer; the stamp in the message is the
-device's time.  Sweeps of points begin earlier (`CloudStream.find_time`).  The middleware, its
+device's time.  Sweeps of points end earlier (`CloudStream.find_time`).  The middleware, its
 subscription and what has arrived outlive `close`, so that nothing is lost between two attempts to
 open the device.
 """
@@ -333,11 +333,11 @@ class LiveTopicSource(Driver):
             self._items.append(self._sample([(t_ns, decoded)], data))
 
     def _sweep(self, arrival_ns: int, cloud: Cloud) -> Sample:
-        data, shift_ns = self._clouds.convert(cloud)
+        data, end_ns = self._clouds.convert(cloud)
         age_ns = arrival_ns + time.time_ns() - time.monotonic_ns() - cloud.header.stamp_ns
-        t_ns = self._clouds.find_time(cloud, arrival_ns, age_ns, shift_ns)
+        t_ns = self._clouds.find_time(arrival_ns, age_ns, end_ns)
         t_ns = self._last_sweep_ns = max(self._last_sweep_ns + 1, t_ns)
-        t_dev_ns = np.array([max(0, cloud.header.stamp_ns + shift_ns)], np.int64)
+        t_dev_ns = np.array([max(0, cloud.header.stamp_ns + end_ns)], np.int64)
         times = np.array([t_ns], np.int64)
         return Sample(self.sensor.name, times, data, t_dev_ns if self._has_device_time else None)
 

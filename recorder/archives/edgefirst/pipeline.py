@@ -188,8 +188,7 @@ class Pipeline:
                 if part is not None:
                     of_sample.append(partial(_take_files, part))
                     if isinstance(sensor.files, LidarFiles) and sensor.files.projects:
-                        end_ns = int(stamps[number]) + sensor.files.after_ns
-                        times = int(t_ns[number]), end_ns
+                        times = int(t_ns[number]), int(stamps[number])
                         of_sample += self._begin_depth(part, *times, sensor.files.period_ns)
         return Window(index, t_ns, lidar_t_ns, places, names, files)
 

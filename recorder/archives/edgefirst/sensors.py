@@ -139,10 +139,7 @@ class LidarFiles(SensorFiles):
     Attributes:
         projects: whether `SampleFiles.points` are set for depth pictures.
         period_ns: time from sweep to sweep.
-        after_ns: longest usual time from a sweep's stamp to its last point.
     """
-
-    after_ns = 0
 
     def __init__(self, context: PackingContext, stream: Stream, *, project: bool) -> None:
         super().__init__(context, stream)
@@ -164,7 +161,7 @@ class LidarFiles(SensorFiles):
 
     def _prepare_clouds(self) -> None:
         """Choose the encoder of a lidar that is recorded as points."""
-        self.period_ns = self.after_ns = mean_period_ns(self.stream)
+        self.period_ns = mean_period_ns(self.stream)
         images = [name for name in self._context.options["lidar_images"] if name != "projected"]
         if images:
             self._context.notes.add(

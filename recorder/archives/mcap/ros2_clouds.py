@@ -125,7 +125,8 @@ def lidar_feed(
     log time is the sweep's stamp, the time of its last column.
 
     A lidar whose points are recorded has ``/NAME/points`` alone, with all columns (`ros_point`),
-    and with rows where the recorded cloud had them.
+    and with rows where the recorded cloud had them.  Its header's stamp is the begin of the sweep,
+    which was the stamp of the recorded cloud if no point was earlier.
     """
     if (channel := cloud_channel(spec)) is not None:
         return _recorded_feed(context, stream, spec, names), {channel, GRID}

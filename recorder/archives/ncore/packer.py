@@ -177,7 +177,6 @@ class _SessionPacker:
                 first, last = stamp_span_ns(stream)
                 if (sensor := sensors.get(stream.name)) is not None:
                     first = sensor.start_ns(0, first)
-                    last = max(last, sensor.end_ns(len(stream) - 1, last))
                 spans[stream.name] = first, last
         if not spans:
             raise SessionError(f"{context.session.path}: has no sample to pack")

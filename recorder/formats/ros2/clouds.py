@@ -18,11 +18,12 @@ column         from the fields
 others         all others, by their names
 =============  ====================================================================================
 
-A point's time is stored as ns since the sweep's stamp.  Drivers send it in ns since the stamp
-(Ouster, Livox's CustomMsg), in s before or after the stamp (Velodyne), in s since 1970 (Hesai,
-RoboSense) or in ns since 1970 (Livox).  The unit follows from the first clouds: an integer counts
-ns, unless its name ends in ``_us`` or ``_ms``; of the units of a float, the first is taken in which
-a sweep lasts at most 5 s.
+A sample's time is that of its last point.  A point's time is stored as ns since the begin of the
+sweep, which is the sample's time minus the largest ``t_offset``.  Drivers send it in ns since the
+cloud's stamp (Ouster, Livox's CustomMsg), in s before or after the stamp (Velodyne), in s since
+1970 (Hesai, RoboSense) or in ns since 1970 (Livox).  The unit follows from the first clouds: an
+integer counts ns, unless its name ends in ``_us`` or ``_ms``; of the units of a float, the first is
+taken in which a sweep lasts at most 5 s.
 """
 
 from __future__ import annotations
@@ -192,12 +193,12 @@ class PackedSweep:
 
     Attributes:
         frame: the packed points.
-        shift_ns: what the sample's time is later than the cloud's stamp, so that no point is
-            earlier: 0, or negative.
+        end_ns: time of the last point, which is the sample's, minus the cloud's stamp; 0 without
+            times.
     """
 
     frame: bytes
-    shift_ns: int
+    end_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +287,7 @@ class CloudLayout:
                 break
         time = _find_time(clouds, [lower[name] for name in _TIMES if name in lower])
         if time is not None:
-            text = f"time after the sweep's stamp; {NO_TIME}: unknown"
+            text = f"time after the sweep's begin; {NO_TIME}: unknown"
             columns.append(Column("t_offset", "u4", unit="ns", desc=text))
             sources["t_offset"] = (time.field,)
             taken.add(time.field)
@@ -314,18 +315,8 @@ class CloudLayout:
             self._buffer = np.empty(cloud.data.size, np.uint8)
         every = transpose(cloud.data, self._buffer)
         made = [step(cloud, every) for step in self._steps]
-        shift_ns = sum(shift_ns for _, shift_ns in made)
-        return PackedSweep(pack_planes([planes for planes, _ in made]), shift_ns)
-
-    @np.errstate(all="ignore")
-    def measure_length(self, cloud: Cloud) -> int:
-        """Return the ns from the sample's time to the last point; 0 without times of points."""
-        fields = [f for f in cloud.fields if self.time is not None and f.name == self.time.field]
-        if self.time is None or not fields:
-            return 0
-        offsets = self.time.offsets_ns(cloud, cloud.read(fields[0]))
-        known = offsets[offsets < _FARTHEST_NS]
-        return int(known.max(initial=0)) - min(0, int(known.min(initial=0)))
+        end_ns = sum(end_ns for _, end_ns in made)
+        return PackedSweep(pack_planes([planes for planes, _ in made]), end_ns)
 
     def _plan(self, cloud: Cloud) -> list[_Step]:
         """Return what makes the planes of a cloud with such fields."""
@@ -342,14 +333,14 @@ class CloudLayout:
         return _join_copies(steps)
 
     def _plan_field(self, cloud: Cloud, column: Column, each: PointField) -> _Step:
-        if column.name == "t_offset":
-            assert self.time is not None
-            counts_ns = (self.time.unit_ns, self.time.origin, cloud.base_ns) == (1, "stamp", 0)
-            is_same = counts_ns and _type_of(each) == "u4" and not cloud.is_bigendian
-            return _Copy(each.offset, _find_end(each)) if is_same else _Times(each, self.time)
         own, is_position = _type_of(each), column.name == "xyz"
         if each.count != (1 if is_position else int(np.prod(column.shape))):
             raise _changed(f"field {each.name!r:.80} has {each.count} values")
+        if column.name == "t_offset":
+            assert self.time is not None
+            counts_ns = (self.time.unit_ns, self.time.origin, cloud.base_ns) == (1, "stamp", 0)
+            is_same = counts_ns and own == "u4" and not cloud.is_bigendian
+            return _Times(each, self.time, is_same)
         is_same = own == column.type
         if not is_same and not (column.name in _CONVERTED and np.can_cast(own, column.type)):
             raise _changed(f"field {each.name!r:.80} is {own}, and was {column.type} before")
@@ -360,7 +351,7 @@ class CloudLayout:
 
 _CONVERTED: Final = ("xyz", "ring")
 _Step = Callable[[Cloud, Planes], tuple[Planes, int]]
-"""Function that makes planes from a cloud and all its planes, and the shift of the time in ns."""
+"""Function that makes planes of a cloud and its planes, and gives the last point's time, ns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,17 +378,22 @@ class _Conversion:
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """Conversion of the points' times."""
+    """Conversion of the points' times; `is_same`: they are ns since the cloud's stamp already."""
 
     field: PointField
     time: PointTime
+    is_same: bool
 
-    def __call__(self, cloud: Cloud, every: Planes) -> tuple[Planes, int]:  # noqa: ARG002
-        offsets = self.time.offsets_ns(cloud, cloud.read(self.field))
+    def __call__(self, cloud: Cloud, every: Planes) -> tuple[Planes, int]:
+        values = cloud.read(self.field)
+        if self.is_same and (last_ns := int(values.max(initial=0))) < _FARTHEST_NS:
+            return every[self.field.offset : _find_end(self.field)], last_ns
+        offsets = self.time.offsets_ns(cloud, values)
         known = offsets < _FARTHEST_NS
         offsets[(offsets < 0) & (offsets > -_ROUNDING_NS)] = 0
-        shift_ns = min(0, int(offsets[known].min(initial=0)))
-        return _split(np.where(known, offsets - shift_ns, NO_TIME).astype("<u4")), shift_ns
+        start_ns = min(0, int(offsets[known].min(initial=0)))
+        end_ns = int(offsets[known].max(initial=start_ns)) if known.any() else 0
+        return _split(np.where(known, offsets - start_ns, NO_TIME).astype("<u4")), end_ns
 
 
 def _join_copies(steps: Iterable[_Step]) -> list[_Step]:

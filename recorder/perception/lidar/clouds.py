@@ -24,7 +24,7 @@ from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError
 from recorder.perception.encoded import EncodedSamples
 from recorder.perception.frames import cloud_channel
-from recorder.perception.lidar.points import PointSource, SweepPoints, Values
+from recorder.perception.lidar.points import PointSource, SweepPoints, Values, find_times
 from recorder.session.stream import Stream
 
 XYZ: Final = "xyz"
@@ -35,8 +35,8 @@ _AXES: Final = ("x", "y", "z")
 class CloudPoints(PointSource):
     """A converter from sweeps of columns to points.
 
-    The points of a sweep are as recorded, with those without a return.  Their times count from the
-    sweep's stamp.
+    The points of a sweep are as recorded, with those without a return.  The sweep's stamp is the
+    time of its last point.
 
     Args:
         spec: declaration of the lidar's stream.
@@ -55,7 +55,9 @@ class CloudPoints(PointSource):
         self.point = _expand(columns, self._recorded, self._where)
 
     def points(self, sample: Mapping[str, Values], t_ns: int) -> tuple[int, Values]:
-        return t_ns, sample[self._channel].view(self.point)
+        points = sample[self._channel].view(self.point)
+        known = find_times(points)
+        return t_ns - int(points["t"][known].max()) if known.any() else t_ns, points
 
     def read_sample(self, stream: Stream, index: int) -> dict[str, Values]:
         frame = stream.channels[self._channel].encoded(index)

@@ -18,7 +18,7 @@ import numpy as np
 from recorder.common.errors import UsageError, need_extra
 from recorder.perception.geometry import Floats, apply, invert
 from recorder.perception.lidar.clouds import make_point_source
-from recorder.perception.lidar.points import find_end, find_times, point_times, stack_xyz
+from recorder.perception.lidar.points import find_times, point_times, stack_xyz
 from recorder.perception.poses import Block
 from recorder.session.playback import recorded_spec
 from recorder.session.stream import Stream
@@ -75,9 +75,8 @@ class LidarOdometry:
 
         A time is a share of the sweep, between 0 and 1.
         """
-        t_ns = int(self._stream.times(index, index + 1)[0])
+        end_ns = int(self._stream.times(index, index + 1)[0])
         start_ns, found = self._source.read(self._stream, index)
-        end_ns = find_end(start_ns, found, t_ns)
         if self._source.timed:
             found = found[find_times(found)]
         if self._source.returns > 1:

@@ -124,12 +124,6 @@ def find_times(points: Values) -> npt.NDArray[np.bool_]:
     return np.asarray(points["t"] != NO_TIME)
 
 
-def find_end(start_ns: int, points: Values, t_ns: int) -> int:
-    """Return the time of a sweep's last point, or the sweep's stamp `t_ns` if later; epoch ns."""
-    known = find_times(points)
-    return max(t_ns, start_ns + int(points["t"][known].max())) if known.any() else t_ns
-
-
 @np.errstate(invalid="ignore", over="ignore")
 def stack_xyz(points: Values) -> npt.NDArray[np.float32]:
     """Return the positions of points with the fields x, y and z, f4 [n, 3]."""

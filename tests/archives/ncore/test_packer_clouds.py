@@ -28,26 +28,21 @@ def packed(
     return pack(builder.close()), made
 
 
-def frame_of(archive: Archive, made: Recorded, index: int) -> str:
-    return f"lidars/lidar/frames/{end_ns(archive, made, index) // 1000}"
-
-
-def end_ns(archive: Archive, made: Recorded, index: int) -> int:
-    """Time of the last point of a sweep, by the frames' times."""
-    at = np.searchsorted(archive.times_us("lidars/lidar")[:, 0], made.t_ns[index] // 1000)
-    return int(archive.times_us("lidars/lidar")[at, 1]) * 1000
+def frame_of(made: Recorded, index: int) -> str:
+    return f"lidars/lidar/frames/{made.t_ns[index] // 1000}"
 
 
 def test_points_with_times_are_rays(tmp_path: Path) -> None:
     sweeps = [clouds.make_sweep(seed=seed) for seed in range(3)]
     archive, made = packed(tmp_path / "s", sweeps)
     for index, sweep in enumerate(sweeps):
-        frame = frame_of(archive, made, index)
+        frame = frame_of(made, index)
         hit = clouds.has_return(sweep)
         direction = archive.array(f"{frame}/ray_bundle/direction")
         distance = archive.array(f"{frame}/ray_bundle_returns/distance_m")
         assert np.abs(direction * distance[0][:, None] - sweep["xyz"][hit]).max() < 1e-4
-        t_ns = made.t_ns[index] + sweep["t_offset"][hit].astype(int)
+        begin_ns = clouds.begin_ns(made.t_ns[index], sweep)
+        t_ns = begin_ns + sweep["t_offset"][hit].astype(int)
         assert np.array_equal(archive.array(f"{frame}/ray_bundle/timestamp_us"), t_ns // 1000)
         intensity = archive.array(f"{frame}/ray_bundle_returns/intensity")
         assert np.allclose(intensity[0] * 255, sweep["intensity"][hit], atol=1e-3)
@@ -57,8 +52,8 @@ def test_points_with_times_are_rays(tmp_path: Path) -> None:
         assert np.array_equal(elements[:, 0], clouds.RINGS - 1 - sweep["ring"][hit])
         known = archive.attributes(f"{frame}/generic_data")
         assert known["points_without_return"] == np.count_nonzero(~hit)
-    ends = [int(t) + int(s["t_offset"].max()) for t, s in zip(made.t_ns, sweeps, strict=True)]
-    expected_us = np.stack([made.t_ns, ends], axis=1) // 1000
+    begins = [clouds.begin_ns(t, s) for t, s in zip(made.t_ns, sweeps, strict=True)]
+    expected_us = np.stack([begins, made.t_ns], axis=1) // 1000
     assert np.array_equal(archive.times_us("lidars/lidar"), expected_us)
     sensor = archive.attributes("lidars/lidar")["generic_meta_data"]["sensor"]
     assert sensor["intensity"] == "intensity / 255"
@@ -74,7 +69,7 @@ def test_points_without_rings_have_no_model(tmp_path: Path) -> None:
     archive, made = packed(tmp_path / "s", [clouds.make_sweep(columns)], columns)
     assert archive.noted("lidar", "fit no spinning model")
     assert archive.noted("lidar", "no intensity: 0")
-    frame = frame_of(archive, made, 0)
+    frame = frame_of(made, 0)
     assert not archive.array(f"{frame}/ray_bundle_returns/intensity").any()
     assert f"{frame}/ray_bundle/model_element/.zarray" not in archive.keys
     assert "intrinsics/default/lidars/lidar/.zattrs" not in archive.keys
@@ -109,7 +104,7 @@ def test_the_largest_intensity_is_one(
     sweep = clouds.make_sweep(columns)
     sweep["intensity"] = np.linspace(0, brightest, len(sweep))
     archive, made = packed(tmp_path / "s", [sweep], columns)
-    frame = frame_of(archive, made, 0)
+    frame = frame_of(made, 0)
     found = archive.array(f"{frame}/ray_bundle_returns/intensity")[0] * white
     recorded = sweep["intensity"][clouds.has_return(sweep)]
     assert np.allclose(found, recorded, rtol=1e-6, atol=white * 1e-6)
@@ -133,32 +128,32 @@ def test_sweeps_without_a_return_are_frames_without_a_ray(tmp_path: Path) -> Non
     sweeps[2] = sweeps[2][:0]
     archive, made = packed(tmp_path / "s", sweeps)
     for index in (1, 2):
-        frame = frame_of(archive, made, index)
+        frame = frame_of(made, index)
         assert archive.array(f"{frame}/ray_bundle/direction").shape == (0, 3)
-    assert archive.attributes(f"{frame_of(archive, made, 1)}/generic_data")[
-        "points_without_return"
-    ] == len(sweeps[1])
+    known = archive.attributes(f"{frame_of(made, 1)}/generic_data")
+    assert known["points_without_return"] == len(sweeps[1])
 
 
-def test_a_sweep_that_lasts_beyond_the_others(tmp_path: Path) -> None:
-    """The sequence ends with the last sweep, and the frames' ends rise."""
+def test_a_sweep_that_begins_before_the_others(tmp_path: Path) -> None:
+    """The sequence begins with the first sweep; a later one that began before it is cut."""
     sweeps = [clouds.make_sweep(seed=seed) for seed in range(3)]
-    sweeps[0]["t_offset"] = sweeps[0]["t_offset"].astype(np.int64) * 30  # beyond the others
+    sweeps[1]["t_offset"] = sweeps[1]["t_offset"].astype(np.int64) * 30  # before the others
     archive, made = packed(tmp_path / "s", sweeps)
-    last_ns = made.t_ns[2] + int(sweeps[2]["t_offset"].max())
+    begins = [clouds.begin_ns(t, s) for t, s in zip(made.t_ns, sweeps, strict=True)]
+    assert begins[1] < begins[0]
+    expected_us = np.stack([[begins[0], begins[0] + 1000, begins[2]], made.t_ns], axis=1) // 1000
     times_us = archive.times_us("lidars/lidar")
-    assert times_us.tolist() == [[made.t_ns[0] // 1000, last_ns // 1000]]
-    stamps = archive.array(f"lidars/lidar/frames/{last_ns // 1000}/ray_bundle/timestamp_us")
-    assert (stamps.min(), stamps.max()) == tuple(times_us[0])
-    assert archive.noted("lidar", "1 samples left out: they end in the same microsecond")
-    assert archive.noted("lidar", "their times go backward")
+    assert np.array_equal(times_us, expected_us)
+    stamps = archive.array(f"{frame_of(made, 1)}/ray_bundle/timestamp_us")
+    assert (stamps.min(), stamps.max()) == tuple(times_us[1])
+    assert archive.noted("lidar", "1 samples began before the one before them")
 
 
 def test_points_without_a_time_are_left_out(tmp_path: Path) -> None:
     sweep = clouds.make_sweep()
     sweep["t_offset"][::2] = NO_TIME
     archive, made = packed(tmp_path / "s", [sweep])
-    frame = frame_of(archive, made, 0)
+    frame = frame_of(made, 0)
     kept = clouds.has_return(sweep) & (sweep["t_offset"] != NO_TIME)
     assert np.array_equal(archive.array(f"{frame}/generic_data/ring"), sweep["ring"][kept])
     known = archive.attributes(f"{frame}/generic_data")

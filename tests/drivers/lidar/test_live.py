@@ -41,25 +41,39 @@ def test_sweeps_have_the_columns_of_recordings(middleware: FakeMiddleware) -> No
         points = unpack_points(sample.data["points.bin"][0], dtype, "here")
         np.testing.assert_array_equal(points["xyz"][:, 0], sent.points["x"])
         np.testing.assert_array_equal(points["t_offset"], sent.points["t"])
-        assert sample.t_dev_ns is not None and sample.t_dev_ns.tolist() == [STAMP_NS]
+        last_ns = STAMP_NS + int(sent.points["t"].max())
+        assert sample.t_dev_ns is not None and sample.t_dev_ns.tolist() == [last_ns]
 
 
-def test_a_sweep_has_the_time_of_its_stamp_on_the_clock_of_arrivals(
+def test_a_sweep_has_the_time_of_its_last_point_on_the_clock_of_arrivals(
     middleware: FakeMiddleware,
 ) -> None:
-    """The stamp is of this computer's clock, 150 ms before the arrival."""
+    """The stamp is of this computer's clock, 450 ms before the arrival; the sweep lasts 60 ms."""
     middleware.offer(P, kind=POINT_CLOUD)
     driver = live(LidarDriver, middleware)
     arrivals = [1_000_000 * MS + k * 100 * MS for k in range(2)]
     for number, t_ns in enumerate(arrivals, 1):
-        stamp_ns = epoch_now_ns() + t_ns - 150 * MS
-        middleware.send(number, velodyne(RNG, stamp_ns=stamp_ns).data, t_ns=t_ns)
+        stamp_ns = epoch_now_ns() + t_ns - 450 * MS
+        middleware.send(number, hesai(RNG, 501, stamp_ns).data, t_ns=t_ns)
     driver.open()
     driver._last_ns = 0
     found = samples(read(driver))
-    starts = [t_ns - 150 * MS - 100 * MS for t_ns in arrivals]  # 100 ms before the stamp
-    apart = [int(sample.t_ns[0]) - start for sample, start in zip(found, starts, strict=True)]
-    assert all(abs(ns) < 50 * MS for ns in apart)  # as far as the two clocks are read apart
+    ends = [t_ns - 450 * MS + 60 * MS for t_ns in arrivals]
+    apart = [int(sample.t_ns[0]) - end for sample, end in zip(found, ends, strict=True)]
+    assert all(abs(ns) < 25 * MS for ns in apart)  # as far as the two clocks are read apart
+
+
+def test_no_sweep_ends_after_its_arrival(middleware: FakeMiddleware) -> None:
+    """The stamp is 500 ms before the arrival; the points' times go on for 1 s."""
+    middleware.offer(P, kind=POINT_CLOUD)
+    driver = live(LidarDriver, middleware)
+    arrival_ns = 1_000_000 * MS
+    stamp_ns = epoch_now_ns() + arrival_ns - 500 * MS
+    middleware.send(1, hesai(RNG, 8334, stamp_ns).data, t_ns=arrival_ns)
+    driver.open()
+    driver._last_ns = 0
+    (sample,) = samples(read(driver))
+    assert sample.t_ns.tolist() == [arrival_ns]
 
 
 def test_a_sweep_of_another_clock_ends_with_its_arrival(middleware: FakeMiddleware) -> None:
@@ -71,7 +85,7 @@ def test_a_sweep_of_another_clock_ends_with_its_arrival(middleware: FakeMiddlewa
     driver.open()
     driver._last_ns = 0
     for sample, t_ns in zip(samples(read(driver)), arrivals, strict=True):
-        assert abs(int(sample.t_ns[0]) - (t_ns - 60 * MS)) < 1000
+        assert sample.t_ns.tolist() == [t_ns]
 
 
 def test_custom_messages_of_livox_are_received(middleware: FakeMiddleware) -> None:

@@ -37,6 +37,7 @@ from tests.formats.ros2.cloud_kit import (
     ouster,
     velodyne,
 )
+from tests.session.clouds import begin_ns
 
 RNG = np.random.default_rng
 XYZ = {"x": (0, "f4"), "y": (4, "f4"), "z": (8, "f4")}
@@ -53,7 +54,12 @@ def columns_of(layout: CloudLayout) -> dict[str, str]:
 def unpacked(layout: CloudLayout, cloud: Cloud) -> tuple[npt.NDArray[Any], int]:
     """The points as they are read, and the sample's time minus the cloud's stamp."""
     sweep = layout.pack(cloud)
-    return unpack_points(sweep.frame, points_dtype(layout.columns), "here"), sweep.shift_ns
+    return unpack_points(sweep.frame, points_dtype(layout.columns), "here"), sweep.end_ns
+
+
+def times_of(points: npt.NDArray[Any], end_ns: int) -> npt.NDArray[np.int64]:
+    """The points' times minus the cloud's stamp."""
+    return begin_ns(end_ns, points) + points["t_offset"].astype(np.int64)
 
 
 def converted(data: bytes) -> npt.NDArray[Any]:
@@ -75,7 +81,7 @@ def test_points_and_times_are_those_of_the_driver(name: str, stamp_ns: int) -> N
     sent = DRIVERS[name](RNG(1), stamp_ns=stamp_ns)
     cloud = decode(sent)
     layout = CloudLayout.of([cloud])
-    points, shift_ns = unpacked(layout, cloud)
+    points, end_ns = unpacked(layout, cloud)
     assert cloud.header.stamp_ns == stamp_ns
     for axis, field in enumerate(("x", "y", "z")):
         np.testing.assert_array_equal(points["xyz"][:, axis], sent.points[field])
@@ -84,9 +90,10 @@ def test_points_and_times_are_those_of_the_driver(name: str, stamp_ns: int) -> N
     assert points["ring"].dtype == "<u2"
     np.testing.assert_array_equal(points["intensity"], sent.points["intensity"])
     assert sent.t_ns is not None
-    times = stamp_ns + shift_ns + points["t_offset"].astype(np.int64)
-    assert np.abs(times - sent.t_ns).max() <= 500
-    assert (shift_ns < 0) == (name in ("velodyne", "robosense"))
+    assert np.abs(stamp_ns + times_of(points, end_ns) - sent.t_ns).max() <= 500
+    assert abs(stamp_ns + end_ns - int(sent.t_ns.max())) <= 500
+    begins_with_stamp = begin_ns(end_ns, points) == 0
+    assert begins_with_stamp == (name not in ("velodyne", "robosense"))
 
 
 def test_further_fields_are_columns_by_their_names() -> None:
@@ -167,16 +174,15 @@ def test_the_time_base_of_livox_may_differ_from_the_stamp() -> None:
     for ahead_ns in (-2000, 3_000_000):
         sent = livox(RNG(1), ahead_ns=ahead_ns)
         cloud = decode(sent)
-        points, shift_ns = unpacked(CloudLayout.of([cloud]), cloud)
-        times = STAMP_NS + shift_ns + points["t_offset"].astype(np.int64)
-        np.testing.assert_array_equal(times, sent.t_ns)
+        points, end_ns = unpacked(CloudLayout.of([cloud]), cloud)
+        np.testing.assert_array_equal(STAMP_NS + times_of(points, end_ns), sent.t_ns)
     layout = CloudLayout.of([decode(livox(RNG(1)))])
     for ahead_ns in (0, 700, 0):  # from cloud to cloud
         points, _ = unpacked(layout, decode(livox(RNG(1), ahead_ns=ahead_ns)))
         assert int(points["t_offset"][1]) == 140_000 + ahead_ns
     other = decode(livox(RNG(1), ahead_ns=-1_600_000_000_000_000_000))  # a clock of its own
-    points, shift_ns = unpacked(CloudLayout.of([other]), other)
-    assert (shift_ns, int(points["t_offset"][1])) == (0, 140_000)
+    points, end_ns = unpacked(CloudLayout.of([other]), other)
+    assert (begin_ns(end_ns, points), int(points["t_offset"][1])) == (0, 140_000)
 
 
 @given(
@@ -268,9 +274,10 @@ def test_small_clouds(count: int) -> None:
     first = decode(velodyne(RNG(1)))
     layout = CloudLayout.of([first])
     cloud = decode(velodyne(RNG(1), count=count))
-    points, shift_ns = unpacked(layout, cloud)
+    points, end_ns = unpacked(layout, cloud)
     assert len(points) == count
-    assert shift_ns == (-100_000_001 if count else 0)  # -0.1 as f4
+    assert end_ns == (-100_000_001 if count else 0)  # -0.1 as f4
+    assert not points["t_offset"].any()
 
 
 @pytest.mark.parametrize(
@@ -310,6 +317,15 @@ def test_a_cloud_of_other_fields_is_refused() -> None:
     moved = made(a=(16, "u2"))
     moved["a"] = 7
     assert unpacked(layout, decode_cloud(encode_cloud(moved)))[0]["a"].tolist() == [7] * 9
+
+
+def test_times_of_several_values_are_refused() -> None:
+    points = made(step=20, t=(12, "u4"))
+    points["t"] = np.arange(9) * 1000
+    layout = CloudLayout.of([decode_cloud(encode_cloud(points))])
+    two = (*fields_of(points)[:3], PointField("t", 12, 6, 2))
+    with pytest.raises(StreamChangedError, match="field 't' has 2 values"):
+        layout.pack(decode_cloud(encode_cloud(points, fields=two)))
 
 
 def test_livox_messages_that_are_cut_or_lie() -> None:
@@ -354,9 +370,9 @@ def attack(seed: int, rounds: int = 100) -> None:
         try:
             cloud = decode(replace(sent, data=mutate(sent.data, rng)))
             own = CloudLayout.of([cloud])
-            points, shift_ns = unpacked(own, cloud)
+            points, end_ns = unpacked(own, cloud)
             assert len(points) == len(cloud.data) == cloud.rows * cloud.columns
-            assert shift_ns <= 0
+            assert begin_ns(end_ns, points) <= 0
             known.pack(cloud)
         except (FormatError, StreamChangedError) as error:
             assert len(str(error)) < 600

@@ -35,7 +35,6 @@ from recorder.perception.lidar.clouds import find_brightness, make_point_source
 from recorder.perception.lidar.points import (
     PointSource,
     Values,
-    find_end,
     find_returns,
     find_times,
     point_times,
@@ -105,7 +104,7 @@ class _SweepEncoder:
     def _encode(self, index: int) -> _Sweep:
         began_ns, recorded = self._source.read(self._stream, index)
         stamp_ns = int(self._stream.times(index, index + 1)[0])
-        start_ns, end_ns = self._fit(began_ns, find_end(began_ns, recorded, stamp_ns))
+        start_ns, end_ns = self._fit(began_ns, stamp_ns)
         timed = recorded[find_times(recorded)]
         points, direction, distance_m = find_rays(timed)
         t_ns = point_times(began_ns, points).clip(start_ns, end_ns)
@@ -150,9 +149,6 @@ class PointLidar(Sensor):
     def start_ns(self, index: int, _end_ns: int) -> int:
         return self._source.read(self.stream, index)[0]
 
-    def end_ns(self, index: int, stamp_ns: int) -> int:
-        return find_end(*self._source.read(self.stream, index), stamp_ns)
-
     def pack(self, sequence: SequenceWriter) -> Generator[int, None, FrameWriter]:
         writer = sequence.lidar(self.name, metadata=self.metadata() | {"sensor": self._facts()})
         self._place_model(sequence)
@@ -170,7 +166,7 @@ class PointLidar(Sensor):
                 sweep = next(sweeps)
                 return sweep.encoded.frame_ns[0]
 
-            for index, start_ns, end_ns in self.samples(take, lambda: sweep.encoded.frame_ns[1]):
+            for index, start_ns, end_ns in self.samples(take):
                 with self.context.locate_errors(self.name, index):
                     brighter += sweep.brighter
                     writer.put(

@@ -74,10 +74,6 @@ class Sensor:
         """Return the time at which the sample's measurement began, ns."""
         raise NotImplementedError
 
-    def end_ns(self, _index: int, stamp_ns: int, /) -> int:
-        """Return the time at which the sample's measurement ended, ns: its stamp."""
-        return stamp_ns
-
     def pack(
         self, sequence: SequenceWriter
     ) -> Generator[int, None, FrameWriter | PointCloudsWriter]:
@@ -101,22 +97,17 @@ class Sensor:
             known["calibrated_at"] = calibrated.calibrated_at
         return known
 
-    def samples(
-        self, find_start: StartFinder, find_end: Callable[[], int] | None = None
-    ) -> Iterator[tuple[int, int, int]]:
+    def samples(self, find_start: StartFinder) -> Iterator[tuple[int, int, int]]:
         """Yield index, start and end (ns) of each packed sample.
 
         Args:
             find_start: called for each sample of the stream, in order.
-            find_end: called after it; None: samples end at their stamps.
         """
         gate = self.gate
         numbers = self._numbers()
         for index, end_ns, seq in numbers:
             with self.context.locate_errors(self.name, index):
-                start_ns = find_start(index, end_ns)
-                end = end_ns if find_end is None else find_end()
-                times = gate.admit(index, start_ns, end)
+                times = gate.admit(index, find_start(index, end_ns), end_ns)
                 self.seq = seq
             if times is not None:
                 self.ends.add(index, times[1])

@@ -142,7 +142,7 @@ async def test_recorded_points_have_all_columns() -> None:
         received = await client.data(0)
         cloud = decode_schema(client.channels["/lidar/points"], received.payload)
         assert received.t_ns == 1_000_000_000 + OFFSET_NS
-        assert stamp_ns(cloud.timestamp) == received.t_ns
+        assert stamp_ns(cloud.timestamp) == clouds.begin_ns(received.t_ns, sweep)
         layout = {field.name: (field.offset, field.type) for field in cloud.fields}
         assert layout == {
             "x": (0, 7), "y": (4, 7), "z": (8, 7), "intensity": (12, 7), "ring": (16, 3),
