@@ -59,6 +59,8 @@ _UNITS_NS: Final = (_SECOND, 1_000_000, 1000, 1)
 _LONGEST_SWEEP_S: Final = 5.0
 _NEAR_NS: Final = 10 * _SECOND  # between a stamp and the points' times, if both are of one clock
 _FARTHEST_NS: Final = 1 << 31  # between a stamp and a point's time
+_LEAST_REACH_NS: Final = 500_000_000
+_SPREAD: Final = 3  # times what the first clouds' points are apart from their stamps
 _ROUNDING_NS: Final = 500  # of a time since 1970 as a float of 8 bytes
 _LARGEST_STEP: Final = (1 << 16) - 1
 
@@ -210,11 +212,14 @@ class PointTime:
         unit_ns: ns of its unit.
         origin: what it counts from: ``stamp``, ``1970`` (also of the stamp's own clock), or
             ``own``: another clock, so that the sweep's first point is taken to have its stamp.
+        reach_ns: longest time between a cloud's stamp and a point; a point that is farther away has
+            no time, since the last point's time is the sweep's.
     """
 
     field: str
     unit_ns: int
     origin: str
+    reach_ns: int
 
     def offsets_ns(self, cloud: Cloud, values: Values) -> npt.NDArray[np.int64]:
         """Return each point's time minus the cloud's stamp; `_FARTHEST_NS` without a time."""
@@ -233,7 +238,7 @@ class PointTime:
             base = 0.0 if np.isinf(base) else base
         offsets = np.rint((wide - base) * self.unit_ns)
         offsets += {"stamp": cloud.base_ns, "1970": -nanoseconds}.get(self.origin, 0)
-        has_time &= np.abs(offsets) < _FARTHEST_NS
+        has_time &= np.abs(offsets) <= self.reach_ns
         return np.where(has_time, offsets, _FARTHEST_NS).astype(np.int64)
 
 
@@ -386,7 +391,7 @@ class _Times:
 
     def __call__(self, cloud: Cloud, every: Planes) -> tuple[Planes, int]:
         values = cloud.read(self.field)
-        if self.is_same and (last_ns := int(values.max(initial=0))) < _FARTHEST_NS:
+        if self.is_same and (last_ns := int(values.max(initial=0))) <= self.time.reach_ns:
             return every[self.field.offset : _find_end(self.field)], last_ns
         offsets = self.time.offsets_ns(cloud, values)
         known = offsets < _FARTHEST_NS
@@ -438,10 +443,19 @@ def _find_time(clouds: Sequence[Cloud], names: Sequence[str]) -> PointTime | Non
         unit_ns = _find_unit(name.lower(), dtype, ranges)
         cloud, first, last = ranges[0]
         if max(abs(first), abs(last)) * unit_ns <= _LONGEST_SWEEP_S * _SECOND:
-            return PointTime(name, unit_ns, "stamp")
+            reach_ns = max(max(abs(first), abs(last)) for _, first, last in ranges) * unit_ns
+            return PointTime(name, unit_ns, "stamp", _find_reach(reach_ns))
         apart_ns = first * unit_ns - cloud.header.stamp_ns
-        return PointTime(name, unit_ns, "1970" if abs(apart_ns) <= _NEAR_NS else "own")
+        reach_ns = max(last - first for _, first, last in ranges) * unit_ns
+        if abs(apart_ns) <= _NEAR_NS:
+            return PointTime(name, unit_ns, "1970", _find_reach(reach_ns + abs(apart_ns)))
+        return PointTime(name, unit_ns, "own", _find_reach(reach_ns))
     return None
+
+
+def _find_reach(first_ns: float) -> int:
+    """Return the longest time between a stamp and a point, by that of the first clouds."""
+    return round(min(_FARTHEST_NS - 1, max(_LEAST_REACH_NS, _SPREAD * first_ns)))
 
 
 def _find_range(cloud: Cloud, name: str) -> tuple[Cloud, float, float] | None:

@@ -147,6 +147,18 @@ def test_units_of_time(kind: str, values: Any, expected_ns: Any) -> None:
     assert np.abs(offsets - expected).max() < 1000, offsets
 
 
+@pytest.mark.parametrize("name", ["ouster", "hesai", "velodyne"])
+def test_a_point_far_behind_the_others_does_not_end_the_sweep(name: str) -> None:
+    clouds = [DRIVERS[name](RNG(seed)) for seed in range(2)]
+    layout = CloudLayout.of([decode(clouds[0])])
+    usual = layout.pack(decode(clouds[1])).end_ns
+    times = {"ouster": "t", "hesai": "timestamp", "velodyne": "time"}[name]
+    clouds[1].points[times][3] += {"ouster": 10**9, "hesai": 1.0, "velodyne": 1.0}[name]
+    late = decode(replace(clouds[1], data=encode_cloud(clouds[1].points)))
+    points, end_ns = unpacked(layout, late)
+    assert abs(end_ns - usual) < 1000 and points["t_offset"][3] == NO_TIME
+
+
 def test_points_without_a_time_have_none() -> None:
     sent = hesai(RNG(2))
     sent.points["timestamp"][::7] = 0  # not hit
