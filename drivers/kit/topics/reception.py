@@ -166,8 +166,6 @@ class Reception:
             if state is None:
                 del self._states[topic.name]
             self.refused[topic.name] = error
-            if state is None:
-                del self._states[topic.name]
             return
         self.refused.pop(topic.name, None)
         if state is not None:
