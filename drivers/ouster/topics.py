@@ -43,7 +43,7 @@ class PacketTopics:
         names = [self.lidar, self.imu, self.metadata]
         if config.options["metadata"]:
             names.remove(self.metadata)
-        self.connection = TopicConnection(config, names.__contains__)
+        self.connection = TopicConnection(config, names)
         self.waiting: list[Event] = []
         self.text = ""
 

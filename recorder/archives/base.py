@@ -172,7 +172,7 @@ class ArchiveRequest:
 
 
 @dataclass(frozen=True)
-class Finalized:
+class PackedArchive:
     """An archive that is in place.
 
     Attributes:

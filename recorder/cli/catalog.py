@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from recorder.cli.download import add_identity, read_identity
 from recorder.cli.output import add_format, emit, note
 from recorder.common.errors import UsageError
-from recorder.common.text_format import human_bytes
+from recorder.common.text_format import format_bytes
 
 if TYPE_CHECKING:
     pass
@@ -76,6 +76,6 @@ def _format_text(values: dict[str, Any]) -> str:
     count = values["sessions"]
     return (
         f"{values['path']}: {count} session{'' if count == 1 else 's'}, {values['hours']:.2f} h, "
-        f"{human_bytes(values['bytes'])}; {values['read']} read, {values['unchanged']} as before, "
+        f"{format_bytes(values['bytes'])}; {values['read']} read, {values['unchanged']} as before, "
         f"{values['gone']} gone; {count - values['failed']} PASS, {values['failed']} FAIL"
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from recorder.cli.output import add_format, emit, format_table, note
 from recorder.common.errors import StorageError, UsageError
-from recorder.common.text_format import clean, human_bytes, human_rate, human_seconds
+from recorder.common.text_format import clean, format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from recorder.config.loading import Config
@@ -211,7 +211,7 @@ def _format_text(report: dict[str, Any]) -> str:
                     stream["name"],
                     channels[0],
                     None if rate_hz is None else f"{rate_hz:g}",
-                    human_rate(stream["bytes_per_second"]),
+                    format_rate(stream["bytes_per_second"]),
                 ]
             )
             rows += [["", "", channel, "", ""] for channel in channels[1:]]
@@ -220,15 +220,15 @@ def _format_text(report: dict[str, Any]) -> str:
     left = root["seconds_left"]
     lines = [
         "",
-        f"together  {human_rate(report['bytes_per_second'])} MB/s expected",
+        f"together  {format_rate(report['bytes_per_second'])} MB/s expected",
         f"root      {root['path']}" + ("" if root["exists"] else " (not there yet)"),
-        f"free      {human_bytes(root['free_bytes'])}, of which "
-        f"{human_bytes(root['min_free_bytes'])} stay free"
-        + ("" if left is None else f": room for {human_seconds(left)}"),
+        f"free      {format_bytes(root['free_bytes'])}, of which "
+        f"{format_bytes(root['min_free_bytes'])} stay free"
+        + ("" if left is None else f": room for {format_seconds(left)}"),
     ]
     if (speed := root["measured"]) is not None:
         lines.append(
-            f"disk      {root['file_system']}, takes {human_rate(speed.bytes_per_second)} MB/s, "
+            f"disk      {root['file_system']}, takes {format_rate(speed.bytes_per_second)} MB/s, "
             f"a sync {speed.sync_p99_s * 1e3:.0f} ms at the most"
         )
     lines += [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from recorder.cli.finalize import add_interval, parse_interval, parse_names
 from recorder.cli.output import add_format, emit, end_on_sigterm, note, share_progress
 from recorder.common.errors import RecorderError, UsageError
-from recorder.common.text_format import human_bytes
+from recorder.common.text_format import format_bytes
 
 if TYPE_CHECKING:
     from recorder.recording.clip.writing import Clip
@@ -108,7 +108,7 @@ def _cut_events(args: argparse.Namespace) -> int:
 
 def _format_text(clip: Clip) -> str:
     seconds = (clip.end_ns - clip.start_ns) / 1e9
-    lines = [f"{clip.session}: {seconds:.3f} s, {human_bytes(clip.bytes)}"]
+    lines = [f"{clip.session}: {seconds:.3f} s, {format_bytes(clip.bytes)}"]
     lines += [f"  {name}: {count} samples" for name, count in clip.samples.items()]
     lines += [f"  note: {text}" for text in clip.notes]
     return "\n".join(lines)

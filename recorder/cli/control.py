@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from recorder.cli.output import Screen, add_format, emit, format_table
 from recorder.common.errors import StorageError, UsageError
-from recorder.common.text_format import clean, human_bytes, human_rate, human_seconds
+from recorder.common.text_format import clean, format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from recorder.bus.control.client import Client, Reply
@@ -84,27 +84,27 @@ def format_line(status: dict[str, Any] | Any) -> str:
 def format_status(status: dict[str, Any] | Any) -> str:
     """Format the whole status for users."""
     session, disk = status["session"], status["disk"]
-    lines = [f"state     {status['state']} for {human_seconds(status['since_s'])}"]
+    lines = [f"state     {status['state']} for {format_seconds(status['since_s'])}"]
     if session is not None:
-        size = human_bytes(session["bytes"])
+        size = format_bytes(session["bytes"])
         kept = ", kept" if session["kept"] else ""
         lines += [
             f"session   {session['name']}{' (a new part begins)' if session['splitting'] else ''}",
             f"folder    {session['path']}",
-            f"recorded  {human_seconds(session['elapsed_s'])}, {size}{kept}",
+            f"recorded  {format_seconds(session['elapsed_s'])}, {size}{kept}",
         ]
     elif (last := status["last"]) is not None and last["session"]:
         why = f" ({last['why']})" if last["why"] else ""
         lines.append(f"last      {last['session']}{why}")
     if disk["free_bytes"] is not None:
-        floor = human_bytes(disk["floor_bytes"])
+        floor = format_bytes(disk["floor_bytes"])
         lasts = disk["seconds_left"]
-        left = "" if lasts is None else f", enough for {human_seconds(lasts)}"
-        lines.append(f"disk      {human_bytes(disk['free_bytes'])} free, {floor} stay free{left}")
+        left = "" if lasts is None else f", enough for {format_seconds(lasts)}"
+        lines.append(f"disk      {format_bytes(disk['free_bytes'])} free, {floor} stay free{left}")
     keeping = status["keeping"]
     if (ring := keeping["ring"]) is not None:
-        held = f"{human_seconds(ring['seconds'])} in {ring['parts']} parts"
-        lines.append(f"ring      {held}, {human_bytes(ring['bytes'])}")
+        held = f"{format_seconds(ring['seconds'])} in {ring['parts']} parts"
+        lines.append(f"ring      {held}, {format_bytes(ring['bytes'])}")
     if keeping["open"]:
         lines.append(f"events    open: {', '.join(keeping['open'])}")
     clock = status["clock"]
@@ -146,10 +146,10 @@ def _format_sensors(sensors: dict[str, Any]) -> str:
                     stream,
                     None if rate is None else f"{rate:.1f} Hz" + (" slow" * values["slow"]),
                     None if expected is None else f"{expected:g} Hz",
-                    human_rate(values["bytes_per_s"]),
-                    human_seconds(values["age_s"]),
+                    format_rate(values["bytes_per_s"]),
+                    format_seconds(values["age_s"]),
                     values["samples"],
-                    human_bytes(values["bytes"]),
+                    format_bytes(values["bytes"]),
                     None if values["lost"] is None else format_losses(values) or "0",
                     queue if i == 0 else "",
                 ]
@@ -162,7 +162,7 @@ def _format_sensors(sensors: dict[str, Any]) -> str:
 def format_streams(streams: dict[str, Any], *more: str) -> str:
     """Format samples, size and losses of each stream, and the values of its keys `more`."""
     rows = [
-        [name, s["samples"], human_bytes(s["bytes"]), format_losses(s) or "nothing"]
+        [name, s["samples"], format_bytes(s["bytes"]), format_losses(s) or "nothing"]
         + [s[key] for key in more]
         for name, s in streams.items()
     ]
@@ -173,7 +173,7 @@ def format_outage(outage: Mapping[str, Any], now_ns: int) -> str:
     """Format an ongoing outage: ``device outage for 12 s, about 120 samples``."""
     about = "" if outage["estimated"] is None else f", about {outage['estimated']} samples"
     seconds = max(0, now_ns - outage["since_ns"]) / 1e9
-    return f"{outage['cause']} outage for {human_seconds(seconds)}{about}"
+    return f"{outage['cause']} outage for {format_seconds(seconds)}{about}"
 
 
 def format_losses(stream: dict[str, Any]) -> str:

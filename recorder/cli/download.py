@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from recorder.cli.output import add_format, emit, end_on_sigterm, progress
 from recorder.common.errors import UsageError
-from recorder.common.text_format import human_bytes
+from recorder.common.text_format import format_bytes
 
 if TYPE_CHECKING:
     from recorder.fleet.encryption import Identity
@@ -73,5 +73,5 @@ def run(args: argparse.Namespace) -> int:
         done = download_session(
             store, name, args.folder, identity=read_identity(args), progress=count
         )
-    emit(done, args, lambda _: f"{done.session}: {done.files} files, {human_bytes(done.bytes)}")
+    emit(done, args, lambda _: f"{done.session}: {done.files} files, {format_bytes(done.bytes)}")
     return 0

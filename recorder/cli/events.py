@@ -11,7 +11,7 @@ from recorder.cli.info import format_shortfall, format_window
 from recorder.cli.list_command import parse_since
 from recorder.cli.output import add_format, emit, format_table, note
 from recorder.common.errors import UsageError
-from recorder.common.text_format import human_time
+from recorder.common.text_format import format_time
 
 if TYPE_CHECKING:
     from recorder.recording.triggers.evaluation import Fired
@@ -108,7 +108,7 @@ def _format_events(events: list[dict[str, Any]]) -> str:
         parts = " ".join(
             f"{name} (gone)" if name in event["gone"] else name for name in event["parts"]
         )
-        cells = [event["id"], human_time(event["t_ns"]), event["trigger"], event["state"]]
+        cells = [event["id"], format_time(event["t_ns"]), event["trigger"], event["state"]]
         rows.append([*cells, format_window(event), parts or None, event["text"]])
         missing += [f"{event['id']}: {format_shortfall(s, event)}" for s in event["shortfalls"]]
     headers = ["event", "time", "trigger", "state", "window", "sessions", "text"]

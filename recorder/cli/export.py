@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from recorder.cli.finalize import add_interval, parse_interval, parse_names
 from recorder.cli.output import add_format, emit, end_on_sigterm, note, share_progress
 from recorder.common.errors import UsageError
-from recorder.common.text_format import human_bytes
+from recorder.common.text_format import format_bytes
 
 if TYPE_CHECKING:
     from recorder.archives.export import Exported
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _format_text(exported: Exported) -> str:
     samples = f"{exported.samples} sample{'s' * (exported.samples != 1)}"
-    lines = [f"{exported.stream}: {samples}, {human_bytes(exported.bytes)}"]
+    lines = [f"{exported.stream}: {samples}, {format_bytes(exported.bytes)}"]
     files = len(exported.files)
     lines.append(f"  {exported.place}" + (f" ({files} files)" if files > 1 else ""))
     lines += [f"  note: {text}" for text in exported.notes]

@@ -24,10 +24,10 @@ from recorder.cli.output import (
 )
 from recorder.cli.post_session import complete_session
 from recorder.common.errors import RecorderError, UsageError
-from recorder.common.text_format import human_bytes, human_seconds
+from recorder.common.text_format import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from recorder.archives.finalize import ArchiveRequest, Finalized, Redact
+    from recorder.archives.finalize import ArchiveRequest, PackedArchive, Redact
     from recorder.config.loading import Config
     from recorder.session.part import Moment, Part
 
@@ -170,7 +170,7 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None and apart and len(args.sessions) > 1 and _share_a_name(args.sessions):
         raise UsageError("--out: two of the sessions have the same name")
     be_idle()
-    results: list[Finalized] = []
+    results: list[PackedArchive] = []
     failed: set[Path] = set()
     lacking = False
     try:
@@ -304,7 +304,7 @@ def _pack_apart(
     args: argparse.Namespace,
     part: Part,
     steps: list[ArchiveRequest],
-    results: list[Finalized],
+    results: list[PackedArchive],
     failed: set[Path],
 ) -> bool:
     """Pack each session separately; report and skip sessions that cannot be packed.
@@ -343,7 +343,7 @@ def _pack_together(
     args: argparse.Namespace,
     part: Part,
     steps: list[ArchiveRequest],
-    results: list[Finalized],
+    results: list[PackedArchive],
     failed: set[Path],
 ) -> None:
     """Pack all sessions that have not failed into one dataset for each archive."""
@@ -494,10 +494,10 @@ def finalize_session(
     return archives
 
 
-def _format_text(results: list[Finalized]) -> str:
+def _format_text(results: list[PackedArchive]) -> str:
     lines = []
     for result in results:
-        size, seconds = human_bytes(result.bytes), human_seconds(result.seconds)
+        size, seconds = format_bytes(result.bytes), format_seconds(result.seconds)
         what = ", ".join(str(path) for path in result.sessions)
         lines.append(f"{what}: {result.archive}: {size} in {seconds}")
         lines += [f"  {path}" for path in result.files]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from recorder.cli.output import emit, note, plain, prefix_error, progress
 from recorder.common.errors import RecorderError, UsageError
-from recorder.common.text_format import human_bytes, human_seconds
+from recorder.common.text_format import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from recorder.archives.finalize import ArchiveRequest
@@ -67,15 +67,15 @@ def _format_text(values: dict[str, Any]) -> str:
     lines = []
     for made in values["archives"]:
         took = "found" if made["found"] else (
-            f"fetched in {human_seconds(made['fetch_s'])}, packed in "
-            f"{human_seconds(made['pack_s'])}, stored in {human_seconds(made['store_s'])}"
+            f"fetched in {format_seconds(made['fetch_s'])}, packed in "
+            f"{format_seconds(made['pack_s'])}, stored in {format_seconds(made['store_s'])}"
         )  # fmt: skip
-        size = human_bytes(made["bytes"])
+        size = format_bytes(made["bytes"])
         lines.append(f"{made['session']}: {made['archive']}: {size}, {took} ({made['worker']})")
         lines += [f"  note: {text}" for text in made["notes"]]
     problems = len(values["failed"]) + len(values["refused"])
     lines.append(
-        f"{len(values['archives'])} archives in {human_seconds(values['seconds'])}, "
+        f"{len(values['archives'])} archives in {format_seconds(values['seconds'])}, "
         f"{len(values['finished'])} were there, {problems} failed"
     )
     return "\n".join(lines)

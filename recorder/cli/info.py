@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from recorder.cli.output import add_format, emit, format_table, note
-from recorder.common.text_format import clean, human_bytes, human_seconds, human_time
+from recorder.common.text_format import clean, format_bytes, format_seconds, format_time
 from recorder.session.events import ENDS, format_event_line
 
 _MOST_LINES = 20  # of marks, and of faults
@@ -166,13 +166,13 @@ def _format_text(summary: dict[str, Any]) -> str:
         f"folder    {summary['path']}",
         f"state     {format_state(summary['state'], summary['live'])}",
         *format_verdict(summary),
-        f"start     {human_time(summary['start_ns'])}",
-        f"end       {human_time(summary['end_ns'])}",
-        f"duration  {human_seconds(summary['duration_s'])}",
-        f"size      {human_bytes(summary['bytes'])}",
+        f"start     {format_time(summary['start_ns'])}",
+        f"end       {format_time(summary['end_ns'])}",
+        f"duration  {format_seconds(summary['duration_s'])}",
+        f"size      {format_bytes(summary['bytes'])}",
     ]
     if archives := summary["archives"]:
-        sizes = (f"{name} {human_bytes(size)}" for name, size in archives.items())
+        sizes = (f"{name} {format_bytes(size)}" for name, size in archives.items())
         lines.append(f"archives  {', '.join(sizes)}")
     if (commits := summary["commits"]) is not None:
         half, most, longest = (commits[key] for key in ("half_ms", "most_ms", "longest_ms"))
@@ -197,7 +197,7 @@ def _format_text(summary: dict[str, Any]) -> str:
                 "damaged" if stream["samples"] is None else stream["samples"],
                 None if rate_hz is None else f"{rate_hz:.2f}",
                 *offsets,
-                human_bytes(stream["bytes"]),
+                format_bytes(stream["bytes"]),
                 _format_missing(stream) if recorded else None,
             ]
         )
@@ -211,7 +211,7 @@ def _format_text(summary: dict[str, Any]) -> str:
         text += "\n\n" + "\n".join(_format_gaps(summary))
     if (vrs := summary["record_format"]) is not None:
         data = [f"{n} {s['data']}" for n, s in vrs["streams"].items() if s["data"]]
-        text += f"\n\nsession.vrs  {vrs['records']} records, {human_bytes(vrs['bytes'])}; data: "
+        text += f"\n\nsession.vrs  {vrs['records']} records, {format_bytes(vrs['bytes'])}; data: "
         text += ", ".join(data) or "none"
         text += "" if vrs["indexed"] else "; without an index"
     return text

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from recorder.cli.info import format_state
 from recorder.cli.output import add_format, emit, format_table, note
 from recorder.common.errors import UsageError
-from recorder.common.text_format import human_bytes, human_seconds, human_time
+from recorder.common.text_format import format_bytes, format_seconds, format_time
 
 if TYPE_CHECKING:
     from recorder.session.summary import Filter
@@ -138,9 +138,9 @@ def _format_text(sessions: list[dict[str, Any]], root: Path | None) -> str:
             [
                 _format_name(session, root),
                 format_state(session["state"], session["live"]),
-                human_time(session["start_ns"]),
-                human_seconds(session["duration_s"]),
-                human_bytes(session["bytes"]),
+                format_time(session["start_ns"]),
+                format_seconds(session["duration_s"]),
+                format_bytes(session["bytes"]),
                 " ".join(session["streams"]) or None,
                 lost,
                 session["incomplete"],

@@ -8,7 +8,7 @@ from typing import Any
 
 from recorder.cli.output import Screen, format_table, note
 from recorder.common.secret_masking import mask_passwords
-from recorder.common.text_format import human_bytes, human_seconds
+from recorder.common.text_format import format_bytes, format_seconds
 from recorder.recording.supervisor.sensors import Status
 
 _LOG_S = 5.0
@@ -74,7 +74,7 @@ class LiveView:
 
     def _table(self, status: Status) -> str:
         total = sum(s["bytes"] for s in status.streams.values())
-        head = f"{status.session.name}  {human_seconds(status.elapsed_s)}  {human_bytes(total)}"
+        head = f"{status.session.name}  {format_seconds(status.elapsed_s)}  {format_bytes(total)}"
         table = format_table(HEADERS, self.rows(status), right=range(1, len(HEADERS)))
         return f"{head}\n{table}"
 
@@ -84,7 +84,7 @@ class LiveView:
             + (f", {incomplete} incomplete)" if incomplete != "0" else ")")
             for name, rate, _, samples, _, lost, incomplete, _ in self.rows(status)
         ]
-        note(f"{human_seconds(status.elapsed_s)}: " + ", ".join(parts))
+        note(f"{format_seconds(status.elapsed_s)}: " + ", ".join(parts))
 
 
 def _format_end(stream: dict[str, Any] | None) -> str | None:

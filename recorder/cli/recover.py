@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from recorder.cli.output import add_format, emit, format_table, note
 from recorder.cli.post_session import write_missing_labels
 from recorder.common.errors import RecorderError, SessionError
-from recorder.common.text_format import human_bytes
+from recorder.common.text_format import format_bytes
 
 if TYPE_CHECKING:
     from recorder.recording.writer.recovery import RecoveryReport
@@ -96,12 +96,12 @@ def _format_streams(report: RecoveryReport) -> str:
     for name, stream in sorted(report.streams.items()):
         lost = stream.damaged or ("what came after, uncounted" if stream.interval_lost else "-")
         cut = sum(stream.cut_bytes.values())
-        rows.append([name, stream.kept, stream.committed, human_bytes(cut) if cut else "-", lost])
+        rows.append([name, stream.kept, stream.committed, format_bytes(cut) if cut else "-", lost])
     text = format_table(
         ["stream", "kept", "committed", "to salvage", "lost"], rows, right=(1, 2, 3)
     )
     if report.vrs is not None:
-        salvaged = human_bytes(report.vrs.cut_bytes) if report.vrs.cut_bytes else "nothing"
+        salvaged = format_bytes(report.vrs.cut_bytes) if report.vrs.cut_bytes else "nothing"
         text += f"\nsession.vrs: {salvaged} to salvage; filled up from what was kept"
         text += f"; damaged: {report.vrs.damaged}" if report.vrs.damaged else ""
     return text

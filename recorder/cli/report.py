@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from recorder.cli.output import add_format, emit, end_on_sigterm, note, share_progress
 from recorder.common.errors import RecorderError, SessionError, StorageError, UsageError
-from recorder.common.text_format import human_bytes, human_seconds
+from recorder.common.text_format import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from recorder.viewers.report.index_rows import Row
@@ -119,7 +119,7 @@ def _report_session(args: argparse.Namespace) -> int:
 
 
 def _format_session(result: dict[str, Any]) -> str:
-    size, seconds = human_bytes(result["bytes"]), human_seconds(result["seconds"])
+    size, seconds = format_bytes(result["bytes"]), format_seconds(result["seconds"])
     lines = [f"verdict  {result['verdict']}"]
     lines += [f"  {reason}" for reason in result["reasons"][:_MOST_REASONS]]
     if (more := len(result["reasons"]) - _MOST_REASONS) > 0:

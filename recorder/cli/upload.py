@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from recorder.cli.output import add_format, emit, end_on_sigterm, note, prefix_error, progress
 from recorder.common.errors import RecorderError, SessionError, UsageError
-from recorder.common.text_format import human_bytes, human_seconds
+from recorder.common.text_format import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,9 +155,9 @@ def _bar(stack: ExitStack, session: Path) -> Callable[[int], None]:
 
 
 def _format_text(done: Uploaded) -> str:
-    what = f"{done.files} files, {human_bytes(done.bytes)}"
+    what = f"{done.files} files, {format_bytes(done.bytes)}"
     if done.sent:
-        what += f", {human_bytes(done.sent)} sent in {human_seconds(done.seconds)}"
+        what += f", {format_bytes(done.sent)} sent in {format_seconds(done.seconds)}"
     else:
         what += ", all there already"
     lines = [f"{done.session}: {what}{', read back' if done.read_back else ''}"]

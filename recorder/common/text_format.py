@@ -32,7 +32,7 @@ def is_active(character: str) -> bool:
     return unicodedata.category(character) in _ACTIVE or character in _DIRECTIONS
 
 
-def human_bytes(count: float | None) -> str:
+def format_bytes(count: float | None) -> str:
     """Format a size in SI units: ``15.7 MB``."""
     if count is None:
         return "-"
@@ -47,7 +47,7 @@ def human_bytes(count: float | None) -> str:
     return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
 
 
-def human_rate(bytes_per_second: float | None) -> str:
+def format_rate(bytes_per_second: float | None) -> str:
     """Format a data rate in MB/s (1e6 bytes): ``15.70``, or ``0.0036`` if it is small."""
     if bytes_per_second is None:
         return "-"
@@ -55,7 +55,7 @@ def human_rate(bytes_per_second: float | None) -> str:
     return f"{rate:.2f}" if rate >= 0.1 or rate == 0 else f"{rate:.4f}"
 
 
-def human_seconds(seconds: float | None) -> str:
+def format_seconds(seconds: float | None) -> str:
     """Format a duration: ``250 ms``, ``7.4 s``, ``3 min 05 s``, ``2 h 10 min``, ``3 d 04 h``."""
     if seconds is None:
         return "-"
@@ -74,7 +74,7 @@ def human_seconds(seconds: float | None) -> str:
     return f"{sign}{hours // 24} d {hours % 24:02d} h"
 
 
-def human_time(t_ns: int | None) -> str:
+def format_time(t_ns: int | None) -> str:
     """Format epoch ns in UTC to the millisecond: ``2024-05-01 12:00:00.250 UTC``."""
     if t_ns is None:
         return "-"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 import recorder
-from recorder.archives.finalize import ArchiveRequest, Finalized, finalize
+from recorder.archives.finalize import ArchiveRequest, PackedArchive, finalize
 from recorder.common.errors import RecorderError, RedactionError, StorageError, UsageError
 from recorder.config.settings import RedactSettings, read_settings
 from recorder.fleet.encryption import Identity
@@ -137,7 +137,7 @@ def _fetch_session(job: Job, folder: Path) -> Path:
     return session
 
 
-def _pack(job: Job, session: Path, out: Path) -> Finalized:
+def _pack(job: Job, session: Path, out: Path) -> PackedArchive:
     calibration = None
     if job.calibration is not None:
         calibration = out.with_name("calibration.yaml")
@@ -157,7 +157,7 @@ def _pack(job: Job, session: Path, out: Path) -> Finalized:
 
 
 def _upload_archive(
-    job: Job, result: Finalized, session: Path, out: Path, store: Store
+    job: Job, result: PackedArchive, session: Path, out: Path, store: Store
 ) -> Manifest:
     """Upload an archive into the store; return its manifest, which is written last."""
     try:

@@ -26,7 +26,7 @@ from recorder.codecs.storage.avi import CHUNK, FRAME_ID, LIST
 from recorder.codecs.streams import TIME_CHANNELS
 from recorder.codecs.xz import decompress
 from recorder.common.errors import FormatError, RecorderError
-from recorder.common.text_format import human_time
+from recorder.common.text_format import format_time
 from recorder.integrity.origin_proof import (
     INDEXED,
     Group,
@@ -111,8 +111,8 @@ class Claim:
     def describe(self) -> str:
         """Describe the interval and the streams for people."""
         begin_ns, end_ns = self.interval_ns
-        words = ["from the beginning" if begin_ns is None else f"from {human_time(begin_ns)}"]
-        words.append("to the end" if end_ns is None else f"until {human_time(end_ns)}")
+        words = ["from the beginning" if begin_ns is None else f"from {format_time(begin_ns)}"]
+        words.append("to the end" if end_ns is None else f"until {format_time(end_ns)}")
         if self.streams is not None:
             words.append(f"of the streams {', '.join(sorted(self.streams))}; others are not in it")
         return " ".join(words)

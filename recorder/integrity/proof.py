@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from recorder.common.errors import FormatError, UsageError
-from recorder.common.text_format import human_time
+from recorder.common.text_format import format_time
 from recorder.integrity.signatures import SIGN
 from recorder.integrity.vehicle_key import Signed, read_anchor
 from recorder.session.journal.digests import digest
@@ -190,6 +190,6 @@ def check_source(
 def add_time(stream: Stream, sample: int, text: str) -> str:
     """Return a fault with the time of its first sample."""
     try:
-        return f"{text}, from {human_time(int(stream.times(sample, sample + 1)[0]))} on"
+        return f"{text}, from {format_time(int(stream.times(sample, sample + 1)[0]))} on"
     except (FormatError, OSError, LookupError, ValueError):  # the times are damaged
         return text

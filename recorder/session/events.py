@@ -15,7 +15,7 @@ from typing import Any, Final
 from recorder.codecs.streams import StreamSpec
 from recorder.common.clock import Clock
 from recorder.common.files import AppendFile
-from recorder.common.text_format import human_seconds
+from recorder.common.text_format import format_seconds
 
 INCOMPLETE = "incomplete"
 """Type of events about stored samples that lack parts: columns of a sweep, packets of a frame."""
@@ -203,7 +203,7 @@ def _format_loss(event: Event, cause: str) -> str:
     if count is not None:
         text = f"lost {count} sample{'' if count == 1 else 's'}"
     if isinstance(duration_ns, int) and duration_ns > 0:
-        text += f" in {human_seconds(duration_ns / 1e9)}"
+        text += f" in {format_seconds(duration_ns / 1e9)}"
     if count is None:
         text += ", not counted" if estimate is None else f", about {estimate}"
     return f"{text} ({cause})" if cause else text

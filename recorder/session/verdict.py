@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from recorder.common.text_format import clean, human_seconds
+from recorder.common.text_format import clean, format_seconds
 from recorder.config.settings import MAX_INCOMPLETE
 from recorder.session.accounts import Accounts, format_incomplete, sum_incomplete
 from recorder.session.events import SILENT, SLOW, floor_hz, window_ns
@@ -240,7 +240,7 @@ def format_intervals(intervals: Sequence[Mapping[str, Any]]) -> str:
     text = f"{len(intervals)} interval{plural}"
     durations = [i["duration_ns"] for i in intervals if isinstance(i.get("duration_ns"), int)]
     if durations:
-        text += f", {human_seconds(sum(durations) / 1e9)}"
+        text += f", {format_seconds(sum(durations) / 1e9)}"
     estimates = [i["estimate"] for i in intervals if isinstance(i.get("estimate"), int)]
     if estimates:
         text += f", about {sum(estimates)} samples"

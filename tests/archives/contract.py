@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from recorder.archives.finalize import ArchiveRequest, Finalized, finalize, prepare
+from recorder.archives.finalize import ArchiveRequest, PackedArchive, finalize, prepare
 from recorder.common.errors import (
     ArchiveError,
     ConfigError,
@@ -110,7 +110,7 @@ class ArchiveContract:
     """The progress is reported in more steps than these."""
     needs_samples: ClassVar[bool] = True
 
-    def pack(self, path: Path, **options: Any) -> Finalized:
+    def pack(self, path: Path, **options: Any) -> PackedArchive:
         (result,) = finalize(path, [ArchiveRequest(self.archive, self.options | options)])
         return result
 
@@ -132,7 +132,7 @@ class ArchiveContract:
         assert done[0] == 0
         assert len(set(done)) > self.steps
 
-    def progress(self, path: Path, **options: Any) -> tuple[list[float], Finalized]:
+    def progress(self, path: Path, **options: Any) -> tuple[list[float], PackedArchive]:
         """Pack; the reported amounts of finished work, which end at the announced amount."""
         reported: list[tuple[float, float]] = []
         steps = [ArchiveRequest(self.archive, self.options | options)]

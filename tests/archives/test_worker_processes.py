@@ -18,7 +18,7 @@ import pytest
 
 from recorder.archives import finalize as finalizer
 from recorder.archives.base import available, load_packer
-from recorder.archives.finalize import ArchiveRequest, Finalized, collect, finalize
+from recorder.archives.finalize import ArchiveRequest, PackedArchive, collect, finalize
 from recorder.archives.worker_process import WorkerProcess
 from recorder.common.errors import ArchiveError
 from tests.acceptance.command import contents
@@ -90,7 +90,7 @@ def test_archives_packed_at_once_are_those_packed_apart(
     assert list(map(told, at_once)) == list(map(told, apart))
 
 
-def told(made: Finalized) -> tuple[Any, ...]:
+def told(made: PackedArchive) -> tuple[Any, ...]:
     return made.archive, made.bytes, made.summary, made.notes
 
 

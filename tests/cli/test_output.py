@@ -17,7 +17,13 @@ import pytest
 from recorder.cli import main, output
 from recorder.cli.output import add_format, complain, emit, format_table, note, plain, progress
 from recorder.common.errors import ConfigError, ConfigFaultsError
-from recorder.common.text_format import clean, human_bytes, human_rate, human_seconds, human_time
+from recorder.common.text_format import (
+    clean,
+    format_bytes,
+    format_rate,
+    format_seconds,
+    format_time,
+)
 
 
 class Color(StrEnum):
@@ -99,7 +105,7 @@ def test_tables() -> None:
     ],
 )
 def test_sizes(count: float | None, text: str) -> None:
-    assert human_bytes(count) == text
+    assert format_bytes(count) == text
 
 
 @pytest.mark.parametrize(
@@ -119,15 +125,15 @@ def test_sizes(count: float | None, text: str) -> None:
     ],
 )
 def test_durations(seconds: Any, text: str) -> None:
-    assert human_seconds(seconds) == text
+    assert format_seconds(seconds) == text
 
 
 def test_rates_and_times() -> None:
-    rates = [human_rate(r) for r in (15_700_000.0, 100_000, 3600, 0.0, None)]
+    rates = [format_rate(r) for r in (15_700_000.0, 100_000, 3600, 0.0, None)]
     assert rates == ["15.70", "0.10", "0.0036", "0.00", "-"]
-    assert human_time(1_714_564_800_250_999_999) == "2024-05-01 12:00:00.250 UTC"
-    assert human_time(-1) == "1969-12-31 23:59:59.999 UTC"
-    assert human_time(None) == "-"
+    assert format_time(1_714_564_800_250_999_999) == "2024-05-01 12:00:00.250 UTC"
+    assert format_time(-1) == "1969-12-31 23:59:59.999 UTC"
+    assert format_time(None) == "-"
 
 
 def test_a_bar_of_shares_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import pytest
 
-from recorder.archives.finalize import ArchiveRequest, Finalized, finalize
+from recorder.archives.finalize import ArchiveRequest, PackedArchive, finalize
 from recorder.archives.ncore import SequenceWriter
 from recorder.archives.ncore.format.sequence import StoreKind
 from recorder.session.reader import Session
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.conformance
 S = 1_000_000_000
 
 
-def pack(path: Path, **options: Any) -> Finalized:
+def pack(path: Path, **options: Any) -> PackedArchive:
     (result,) = finalize(path, [ArchiveRequest("ncore", options)])
     return result
 

@@ -174,10 +174,10 @@ def test_what_a_daemon_does_beside_recording_waits_for_memory(
         assert rig.ask("start")["ok"]
         rig.run(30)
         assert daemon.state == "recording" and rig.writer.session is not None
-        assert [line for line in rig.lines if "thread keeper: can't start" in line]
+        assert [line for line in rig.lines if "thread ring_manager: can't start" in line]
         monkeypatch.undo()
         rig.run(1)
-        assert daemon.keeper._thread is not None and daemon.keeper._thread.is_alive()
+        assert daemon.ring_manager._thread is not None and daemon.ring_manager._thread.is_alive()
 
 
 def test_a_library_that_cannot_start_a_thread_is_one_line(

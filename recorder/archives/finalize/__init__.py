@@ -29,7 +29,7 @@ from pathlib import Path
 from recorder.archives.base import (
     ArchiveRequest,
     Failed,
-    Finalized,
+    PackedArchive,
     PreparedRequest,
     Progress,
     Refused,
@@ -57,7 +57,7 @@ __all__ = [
     "AS_CONFIGURED",
     "ORIGINALS",
     "ArchiveRequest",
-    "Finalized",
+    "PackedArchive",
     "Redact",
     "collect",
     "dataset_name",
@@ -78,7 +78,7 @@ def finalize(
     progress: Progress = lambda *_: None,
     failed: Failed | None = None,
     processes: int | None = None,
-) -> Iterator[Finalized]:
+) -> Iterator[PackedArchive]:
     """Pack a session's archives, each under the session's name.
 
     Archives of a large session are packed at the same time, so that each sample is decoded once.
@@ -136,7 +136,7 @@ def finalize(
                 )
             )
 
-            def make(request: PreparedRequest, progress: Progress) -> Finalized:
+            def make(request: PreparedRequest, progress: Progress) -> PackedArchive:
                 place = root / request.packer.name
                 adds = datasets and request.packer.collects
                 name = dataset_name(root) if adds else own_name
@@ -163,11 +163,11 @@ def finalize(
 
 
 def _pack_concurrently(
-    make: Callable[[PreparedRequest, Progress], Finalized],
+    make: Callable[[PreparedRequest, Progress], PackedArchive],
     prepared: Sequence[PreparedRequest],
     progress: Progress,
     workers: SampleWorkers | None,
-) -> Generator[Callable[[], Finalized]]:
+) -> Generator[Callable[[], PackedArchive]]:
     """Yield functions that return each archive, in order; with workers, pack all at the same time.
 
     Without workers each function packs its archive in the caller's thread.  Closing the generator
@@ -185,7 +185,7 @@ def _pack_concurrently(
             progress(archive, done, total)
 
     with ThreadPoolExecutor(len(prepared), "archive") as pool:
-        futures: list[Future[Finalized]] = []
+        futures: list[Future[PackedArchive]] = []
         try:
             futures.extend(pool.submit(make, request, report) for request in prepared)
             yield from (future.result for future in futures)
@@ -205,7 +205,7 @@ def collect(
     redact: Redact = AS_CONFIGURED,
     progress: Progress = lambda *_: None,
     refused: Refused | None = None,
-) -> Iterator[Finalized]:
+) -> Iterator[PackedArchive]:
     """Pack sessions as one dataset per archive, ``OUT/ARCHIVE/NAME``; NAME is the name of `out`.
 
     Sessions that the dataset holds stay in it; a session of the same name and start is replaced.

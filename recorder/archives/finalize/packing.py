@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from recorder.archives.base import Finalized, Packer, PreparedRequest, Progress, Refused
+from recorder.archives.base import PackedArchive, Packer, PreparedRequest, Progress, Refused
 from recorder.archives.context import PackingContext
 from recorder.archives.finalize.sessions import LockedSession
 from recorder.archives.sample_workers import SampleWorkers
@@ -31,7 +31,7 @@ def pack(
     *,
     adds: bool = False,
     workers: SampleWorkers | None = None,
-) -> Finalized:
+) -> PackedArchive:
     """Pack sessions as one archive, and put the archive into place.
 
     Args:
@@ -83,7 +83,7 @@ def pack(
                 reason = f"{error.filename or folder}: {error.strerror or error}"
                 raise StorageError(f"{path}: {request.packer.name}: {reason}") from error
     paths = tuple(context.session.path for context in contexts)
-    return Finalized(
+    return PackedArchive(
         paths[0] if len(paths) == 1 else None,
         paths,
         request.packer.name,
@@ -98,7 +98,7 @@ def pack(
 
 
 def keep_record(
-    root: Path, request: PreparedRequest, made: Finalized, suffix: str, key: VehicleKey | None
+    root: Path, request: PreparedRequest, made: PackedArchive, suffix: str, key: VehicleKey | None
 ) -> None:
     """Write an archive's record beside it, for reports and as a proof of its origin.
 

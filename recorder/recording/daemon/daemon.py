@@ -44,7 +44,7 @@ from recorder.recording.logs import ERROR, WARNING, Log, LogLine
 from recorder.recording.postprocessing.finalizing import Finalizing
 from recorder.recording.postprocessing.retention import keep, sweep
 from recorder.recording.preflight import StartChecks, check_root, mount_problem
-from recorder.recording.ring.ring import Keeper, Live, new_event
+from recorder.recording.ring.ring import Live, RingManager, new_event
 from recorder.recording.ring.storage import Storage
 from recorder.recording.root_lock import RootLock
 from recorder.recording.sessions.desired_state import DesiredStateFile, state_folder
@@ -128,13 +128,13 @@ class Daemon:
         notify: connection to the service manager.
         finalizing: work after recording; created from the config if it is None.
         desired_state_file: file of the desired state; in the state folder if it is None.
-        keeper: keeper of the events' data; created from the config if it is None.
+        ring_manager: manager of the ring; created from the config if it is None.
 
     Attributes:
         sessions: state and control of the recording.
         supervisor: writer and drivers.
         finalizing: work after recording.
-        keeper: keeper of the events' data.
+        ring_manager: manager of the ring and of the data around events.
         on_tick: callbacks that receive the daemon and CLOCK_MONOTONIC ns after every turn (at least
             ten a second); a slow callback delays the whole daemon.
         ready: whether every driver is armed or known to be missing.
@@ -155,7 +155,7 @@ class Daemon:
         notify: SystemdNotify | None = None,
         finalizing: Finalizing | None = None,
         desired_state_file: DesiredStateFile | None = None,
-        keeper: Keeper | None = None,
+        ring_manager: RingManager | None = None,
     ) -> None:
         self.config = config
         self.clock = clock
@@ -177,7 +177,7 @@ class Daemon:
             state_folder(root), problem=self._find_state_problem
         )
         self.sessions = Sessions(config, clock, supervisor, self._desired_state_file, say, self)
-        self.sessions.planner.to_disk = lambda: self.keeper.to_disk
+        self.sessions.planner.to_disk = lambda: self.ring_manager.to_disk
         self._calls: queue.SimpleQueue[Call] = queue.SimpleQueue()
         self._starters: list[Call] = []
         self._stoppers: list[Call] = []
@@ -187,7 +187,7 @@ class Daemon:
         self._root = RootLock(root) if ram is None else RootLock(root, ram)
         storage = Storage(root, ram)
         self.start_checks = StartChecks(config, clock, supervisor)
-        self.keeper = keeper or Keeper(
+        self.ring_manager = ring_manager or RingManager(
             storage, clock, say, ring=ring, floor_bytes=floor_bytes,
             claimed=self.finalizing.look_again,
         )  # fmt: skip
@@ -230,7 +230,7 @@ class Daemon:
             wish_problem=sessions.desired_state_problem,
             last=sessions.last,
             finalizing=self.finalizing.status(),
-            keeping=self.keeper.status(),
+            keeping=self.ring_manager.status(),
             live=None if self.live is None else self.live.status(),
             triggers=None if self.triggers is None else self.triggers.status(),
         )
@@ -266,7 +266,7 @@ class Daemon:
         self.notify.stopping()
         self._refuse_waiting()
         self.finalizing.stop()
-        self.keeper.close()
+        self.ring_manager.close()
         self.supervisor.shutdown()
         if self._sweeper is not None:
             self._sweeper.join(5.0)
@@ -300,8 +300,8 @@ class Daemon:
             self._serve(self._calls.get())
         self.sessions.turn(now_ns)
         self._marks.follow()
-        self.keeper.turn(self._open_part(), self._root.held and self.root_problem is None)
-        if self.keeper.split_due:
+        self.ring_manager.turn(self._open_part(), self._root.held and self.root_problem is None)
+        if self.ring_manager.split_due:
             self.sessions.split("the event is over")
         if self._root.held and not machine.leaving:
             try:
@@ -467,13 +467,13 @@ class Daemon:
             self.sessions.do(effects)
 
     def _mark(self, call: Call, request: Mark) -> None:
-        machine, now_ns = self.sessions.machine, self.keeper.now_ns()
+        machine, now_ns = self.sessions.machine, self.ring_manager.now_ns()
         call.request = request = replace(request, t_ns=moment_ns(request, now_ns), age_s=None)
         if request.keep is None or machine.session is not None:
             self._marks.put(call, request, machine.session, now_ns)
             return
         event = new_event(request)
-        if machine.state is State.IDLE and not self.keeper.holds(event):
+        if machine.state is State.IDLE and not self.ring_manager.holds(event):
             raise RefusedError("nothing is or was recorded within the event's seconds")
         self._keep_event(call, event)
 
@@ -491,7 +491,7 @@ class Daemon:
             else:
                 self._answer(call, **more, event=to_builtins(result))
 
-        self.keeper.keep(event, kept)
+        self.ring_manager.keep(event, kept)
 
     def _open_part(self) -> Live | None:
         session, supervisor = self.sessions.machine.session, self.supervisor

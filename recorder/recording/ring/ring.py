@@ -1,11 +1,11 @@
-"""Keeper of the data around events, which deletes the unneeded parts of a ring.
+"""Manager of the data around events, which deletes the unneeded parts of a ring.
 
-The daemon's thread reports the open part and makes requests; the keeper's thread reads and writes::
+The daemon's thread reports the open part and makes requests; the manager's reads and writes::
 
-    keeper = Keeper(Storage(root), clock, say, ring=config.ring)
-    keeper.turn(live, recording)                 # at every turn
-    keeper.keep(event, answer)                   # answer(event), or answer(error), from a turn
-    if keeper.split_due: ...                     # the open part should end
+    ring_manager = RingManager(Storage(root), clock, say, ring=config.ring)
+    ring_manager.turn(live, recording)       # at every turn
+    ring_manager.keep(event, answer)         # answer(event), or answer(error), from a turn
+    if ring_manager.split_due: ...                     # the open part should end
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def new_event(request: Mark) -> KeptEvent:
     )
 
 
-class Keeper(Closeable):
-    """Keeper of the data around events; see the module's example.
+class RingManager(Closeable):
+    """Manager of the data around events; see the module's example.
 
     Args:
         storage: the folder of sessions.
@@ -107,7 +107,7 @@ class Keeper(Closeable):
         say: logs one line for users.
         ring: the config's ring; None: no part is deleted.
         floor_bytes: minimum of the disk's free space.
-        claimed: receives each session that was not kept before, in the keeper's thread.
+        claimed: receives each session that was not kept before, in the ring manager's thread.
 
     Attributes:
         split_due: whether the open part of a ring should end.
@@ -166,7 +166,7 @@ class Keeper(Closeable):
             answer, result = self._answers.get()
             answer(result)
         if usable and self._thread is None:
-            thread = threading.Thread(target=self._run, name="keeper", daemon=True)
+            thread = threading.Thread(target=self._run, name="ring", daemon=True)
             try:
                 start_thread(thread)
             except OSError as error:  # no memory: retried in the next turn
@@ -204,7 +204,7 @@ class Keeper(Closeable):
             answer(StorageError("the daemon is ending; the event is not kept"))
         self.turn(self._live, usable=False)
 
-    # The keeper's thread
+    # The ring manager's thread
 
     def _run(self) -> None:
         while not self._ended:
@@ -216,7 +216,7 @@ class Keeper(Closeable):
             self._wake.wait(STEP_S)
 
     def step(self) -> None:
-        """Run one step of the keeper's work; call this in its thread only, or without the thread.
+        """Run one step of the manager's work; call this in its thread only, or without the thread.
 
         Raises:
             OSError, RecorderError: the root cannot be read; the next step retries.

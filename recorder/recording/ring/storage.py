@@ -1,4 +1,4 @@
-"""Access of the keeper to the folder of sessions."""
+"""Access of the ring manager to the folder of sessions."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from recorder.bus.messages import Ending
 from recorder.common.clock import Clock
 from recorder.common.errors import RecorderError, StorageError
 from recorder.common.files import Disk
-from recorder.recording.writer.stream_state import StreamProgress, uncounted_loss
+from recorder.recording.writer.stream_state import StreamState, uncounted_loss
 from recorder.session import layout
 from recorder.session.events import make_event
 from recorder.session.journal.journal import read_journal
@@ -113,7 +113,7 @@ def describe_error(error: Exception) -> str:
 
 
 def make_seal_events(
-    progress_by_stream: Mapping[str, StreamProgress],
+    progress_by_stream: Mapping[str, StreamState],
     committed: Mapping[str, Any],
     reason: str,
     t_ns: int,

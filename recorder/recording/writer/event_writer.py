@@ -22,7 +22,7 @@ from recorder.recording.writer.rate_monitor import RateMonitor, RateShortfall, g
 from recorder.recording.writer.session_vrs import SessionVrs
 from recorder.recording.writer.stream_files import StreamFiles
 from recorder.recording.writer.stream_state import (
-    StreamProgress,
+    StreamState,
     first_time,
     last_time,
     uncounted_loss,
@@ -192,7 +192,7 @@ class EventWriter:
         self.journal.append("stream", spec=store.spec.to_wire(), files=files)
         self.journal.sync()
 
-    def new_epoch(self, progress: StreamProgress, message: Message) -> None:
+    def new_epoch(self, progress: StreamState, message: Message) -> None:
         """Begin an epoch with the first `message` of a driver that has started."""
         if progress.epoch:
             progress.past.append(progress.epoch)
@@ -202,7 +202,7 @@ class EventWriter:
         if self.vrs is not None:
             self.vrs.begin_epoch(progress.store.spec, message, progress.store.last_ns)
 
-    def begin_epoch(self, progress: StreamProgress, epoch: int) -> None:
+    def begin_epoch(self, progress: StreamState, epoch: int) -> None:
         """Record that an epoch begins with the stream's next sample."""
         name, samples = progress.store.spec.name, progress.store.samples
         if self._slow.get(name) is None:  # the stream had ended, and continues
@@ -213,7 +213,7 @@ class EventWriter:
         cut = {"first_seq": first_seq} if first_seq else {}
         self.journal.append("epoch", stream=name, epoch=epoch, sample=samples, **cut)
 
-    def lose_interval(self, progress: StreamProgress, until_ns: int) -> None:
+    def lose_interval(self, progress: StreamState, until_ns: int) -> None:
         """Log an uncounted loss from the stream's last sample to `until_ns`.
 
         An ended stream has such a loss only if its device has changed.  The samples of a played
@@ -260,15 +260,13 @@ class EventWriter:
         gap_ns = max(0, end_ns - self.start_mono_ns - self._offset_ns)
         self.event(make_event("lost", end_ns, stream, ABSENT, duration_ns=gap_ns))
 
-    def count_samples(
-        self, progress: StreamProgress, first_ns: int, last_ns: int, count: int
-    ) -> None:
+    def count_samples(self, progress: StreamState, first_ns: int, last_ns: int, count: int) -> None:
         """Count samples of a stream; log slow or silent intervals as losses."""
         self._latest_ns = max(self._latest_ns, last_ns)
         if (watch := self._watch(progress)) is not None:
             self._lose_slow(progress, watch.count_samples(first_ns, last_ns, count))
 
-    def _watch(self, progress: StreamProgress) -> RateMonitor | None:
+    def _watch(self, progress: StreamState) -> RateMonitor | None:
         """Return the monitor of a stream's rate; None if the stream has no minimum rate."""
         name = progress.store.spec.name
         if name not in self._slow:
@@ -281,17 +279,17 @@ class EventWriter:
             self._slow[name] = None if floor is None else RateMonitor(floor, start_ns)
         return self._slow[name]
 
-    def _header(self, progress: StreamProgress) -> dict[str, Any] | None:
+    def _header(self, progress: StreamState) -> dict[str, Any] | None:
         """Return the sensor's entry in ``session.json`` for a stream; None if it lacks ``live``."""
         header = self._values["sensors"].get(progress.sensor or progress.store.spec.name)
         return header if header is not None and "live" in header else None
 
-    def _lose_slow(self, progress: StreamProgress, intervals: list[RateShortfall]) -> None:
+    def _lose_slow(self, progress: StreamState, intervals: list[RateShortfall]) -> None:
         for slow in intervals:
             gap_ns, t_ns = slow.until_ns - slow.since_ns, slow.until_ns + self._offset_ns
             self.event(uncounted_loss(progress, t_ns, slow.cause, gap_ns, slow.given))
 
-    def _end_watch(self, progress: StreamProgress, reason: str) -> None:
+    def _end_watch(self, progress: StreamState, reason: str) -> None:
         """Log the losses of an ended stream: slow, silent or missing."""
         header = self._header(progress)
         if header is None:
@@ -316,7 +314,7 @@ class EventWriter:
                 found = [RateShortfall(SILENT, progress.since_ns, end_ns)]
         self._lose_slow(progress, found)
 
-    def lose(self, progress: StreamProgress, message: Message) -> None:
+    def lose(self, progress: StreamState, message: Message) -> None:
         """Log a loss that a driver reports."""
         if (watch := self._watch(progress)) is not None:
             self._lose_slow(progress, watch.count_loss(last_time(message), message.count))
@@ -333,7 +331,7 @@ class EventWriter:
         event = make_event("lost", t_ns, message.stream, cause, **values)
         self.event(event | known | {"epoch": message.epoch})
 
-    def end(self, progress: StreamProgress, message: Message) -> None:
+    def end(self, progress: StreamState, message: Message) -> None:
         """Record that a driver ends its stream."""
         progress.ended = str(message.values.get("reason", "ended"))
         self._end_watch(progress, progress.ended)
@@ -344,7 +342,7 @@ class EventWriter:
                 make_event("fault", self.now_ns(), message.stream, progress.ended, detail=detail)
             )
 
-    def record_end(self, progress: StreamProgress, sent: int | None, reason: str) -> None:
+    def record_end(self, progress: StreamState, sent: int | None, reason: str) -> None:
         """Record an epoch's end in the journal and in ``session.vrs``, without an event."""
         name, epoch = progress.store.spec.name, progress.epoch
         progress.ends[epoch] = (sent, reason)
@@ -352,7 +350,7 @@ class EventWriter:
         if self.vrs is not None:
             self.vrs.end_epoch(progress.store.spec, epoch, sent, reason, self.now_ns())
 
-    def state(self, progress: StreamProgress, message: Message) -> None:
+    def state(self, progress: StreamState, message: Message) -> None:
         """Log a state that a driver reports, and count its incomplete samples."""
         t_ns = last_time(message) + self._offset_ns
         if INCOMPLETE in message.values:
@@ -362,7 +360,7 @@ class EventWriter:
         if self.vrs is not None:
             self.vrs.state(progress.store.spec, message, t_ns)
 
-    def _count_incomplete(self, progress: StreamProgress, message: Message, t_ns: int) -> None:
+    def _count_incomplete(self, progress: StreamState, message: Message, t_ns: int) -> None:
         state = decode_values(message.values, SampleState, f"{message.stream}: state")
         for cause, found in state.incomplete.items():
             progress.count_incomplete(cause, found.samples, found.parts)

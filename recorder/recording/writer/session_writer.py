@@ -33,7 +33,7 @@ from recorder.recording.writer.event_writer import EventWriter
 from recorder.recording.writer.salvage import Salvage, keep_tails
 from recorder.recording.writer.session_vrs import SessionVrs, remove_leftovers
 from recorder.recording.writer.stream_files import StreamFiles, check_same
-from recorder.recording.writer.stream_writer import SessionStreams
+from recorder.recording.writer.stream_writer import StreamWriters
 from recorder.session import layout
 from recorder.session.events import ClockWatch
 from recorder.session.journal.journal import JournalWriter, digest_first_record, read_journal
@@ -92,7 +92,7 @@ class SessionWriter:
         self._clock_watch = ClockWatch(clock)
         self._unbroken = Fuse(path)  # after an error, channels differ in length
         self._session_log: EventWriter
-        self._streams: SessionStreams
+        self._streams: StreamWriters
 
     @classmethod
     def create(
@@ -120,7 +120,7 @@ class SessionWriter:
             try:
                 writer = cls(disk, folder, clock, values, lock_fd)
                 writer._session_log = EventWriter.create(writer._disk, folder, values, clock)
-                writer._streams = SessionStreams(writer._session_log, values["sensors"])
+                writer._streams = StreamWriters(writer._session_log, values["sensors"])
             except BaseException:
                 os.close(lock_fd)
                 raise
@@ -423,7 +423,7 @@ class SessionWriter:
         self._session_log = EventWriter.reopen(
             self._disk, self.path, self._values, self._clock, journal, written
         )
-        self._streams = SessionStreams(self._session_log, self._values["sensors"], journal)
+        self._streams = StreamWriters(self._session_log, self._values["sensors"], journal)
         for name, spec in journal.specs.items():
             store = self._store(spec)
             lengths = {

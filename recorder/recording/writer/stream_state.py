@@ -16,7 +16,7 @@ _NOTHING: dict[str, Any] = {"epoch": 0, "number": 0, "seq": 0, **EPOCH_DEFAULTS}
 _POSITION = tuple(_NOTHING)
 
 
-class StreamProgress:
+class StreamState:
     """State of one stream in the session, which counts the appended messages.
 
     Attributes:
@@ -88,7 +88,7 @@ def make_absent_position() -> dict[str, Any]:
 
 
 def uncounted_loss(
-    progress: StreamProgress, t_ns: int, cause: str, gap_ns: int, given: int = 0, **where: Any
+    progress: StreamState, t_ns: int, cause: str, gap_ns: int, given: int = 0, **where: Any
 ) -> dict[str, Any]:
     """Count an interval of loss in a stream; return its event.
 

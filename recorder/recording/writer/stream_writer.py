@@ -9,7 +9,7 @@ from recorder.bus.wire import Kind, Message
 from recorder.recording.writer.event_writer import EventWriter
 from recorder.recording.writer.stream_files import StreamFiles
 from recorder.recording.writer.stream_state import (
-    StreamProgress,
+    StreamState,
     make_absent_position,
     may_begin,
 )
@@ -17,7 +17,7 @@ from recorder.session.journal.state import JournalState
 from recorder.session.missing_sensors import find_absent_streams
 
 
-class SessionStreams:
+class StreamWriters:
     """Streams of one session.
 
     The caller holds the session's lock, except for methods that need no lock.
@@ -34,7 +34,7 @@ class SessionStreams:
     def __init__(
         self, log: EventWriter, sensors: Mapping[str, Any], restored: JournalState | None = None
     ) -> None:
-        self.progress: dict[str, StreamProgress] = {}
+        self.progress: dict[str, StreamState] = {}
         self._log = log
         self._sensors = sensors
         self._restored = restored or JournalState()
@@ -42,7 +42,7 @@ class SessionStreams:
     def add(self, store: StreamFiles, sensor: str = "") -> None:
         """Add a stream at its position in the journal; needs no lock."""
         name = store.spec.name
-        progress = StreamProgress(store, self._log.start_mono_ns, sensor)
+        progress = StreamState(store, self._log.start_mono_ns, sensor)
         progress.restore(self._restored, name)
         if name not in self._restored.positions and self._find_epochs(sensor):
             progress.found_later = True
@@ -60,7 +60,7 @@ class SessionStreams:
         if progress.held and may_begin(progress.held):
             self.release(progress)
 
-    def release(self, progress: StreamProgress) -> None:
+    def release(self, progress: StreamState) -> None:
         """Append the messages that were held back until the second sample or the end."""
         if not progress.held:
             return
@@ -115,7 +115,7 @@ class SessionStreams:
         known = list(self._restored.positions.items())
         return {n: position for n, position in known if n not in self.progress}
 
-    def written(self) -> list[tuple[str, StreamProgress]]:
+    def written(self) -> list[tuple[str, StreamState]]:
         """Return the streams that have files; needs no lock."""
         return [(n, t) for n, t in list(self.progress.items()) if t.store.exists]
 
@@ -132,7 +132,7 @@ class SessionStreams:
             positions[name] = progress.position() | more
         return positions
 
-    def _append(self, progress: StreamProgress, message: Message) -> None:
+    def _append(self, progress: StreamState, message: Message) -> None:
         store = progress.store
         if message.kind is Kind.DATA and not store.exists:
             progress.held.append(message)

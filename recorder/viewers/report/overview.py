@@ -8,7 +8,7 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recorder.common.text_format import human_bytes, human_seconds, human_time
+from recorder.common.text_format import format_bytes, format_seconds, format_time
 from recorder.session import layout
 from recorder.session.discovery import is_session
 from recorder.session.events import ENDS
@@ -94,10 +94,10 @@ def _list_facts(found: SessionScan, linked: bool) -> list[tuple[Content, Content
     if summary is None:
         return [("Folder", str(found.path))]
     rows: list[tuple[Content, Content]] = [
-        ("Start", human_time(summary["start_ns"])),
-        ("End", human_time(summary["end_ns"]) if summary["end_ns"] else "not closed"),
-        ("Duration", human_seconds(summary["duration_s"])),
-        ("Size", human_bytes(summary["bytes"])),
+        ("Start", format_time(summary["start_ns"])),
+        ("End", format_time(summary["end_ns"]) if summary["end_ns"] else "not closed"),
+        ("Duration", format_seconds(summary["duration_s"])),
+        ("Size", format_bytes(summary["bytes"])),
         ("State", _format_state(found)),
         ("Ended", _format_end(summary)),
     ]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from recorder.common.text_format import human_bytes, human_seconds, human_time
+from recorder.common.text_format import format_bytes, format_seconds, format_time
 from recorder.session.layout import ARCHIVES
 from recorder.session.outputs import PACKED_PARTS, read_records
 from recorder.session.summary import folder_bytes
@@ -67,15 +67,15 @@ def _describe_archive(name: str, record: Mapping[str, Any], place: Path | None) 
     if place is None:
         facts.append("is not there any more")
     else:
-        facts.append(human_bytes(folder_bytes(place)))
+        facts.append(format_bytes(folder_bytes(place)))
         try:
             files = sorted(p.name for p in place.iterdir() if not p.name.startswith("."))
         except OSError as error:
             facts.append(f"cannot be read: {error.strerror}")
     if isinstance(record.get("packed_ns"), int):
-        facts.append(f"packed {human_time(record['packed_ns'])}")
+        facts.append(f"packed {format_time(record['packed_ns'])}")
     if isinstance(record.get("seconds"), int | float):
-        facts.append(f"in {human_seconds(record['seconds'])}")
+        facts.append(f"in {format_seconds(record['seconds'])}")
     notes = record.get("notes")
     notes = [str(note) for note in notes] if isinstance(notes, list) else []
     listed = [element("li", note) for note in notes[:_MOST_NOTES]]

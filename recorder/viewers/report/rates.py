@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from recorder.common.text_format import human_bytes
+from recorder.common.text_format import format_bytes
 from recorder.perception.frames import time_windows
 from recorder.session.accounts import format_incomplete
 from recorder.session.stream import Stream
@@ -105,7 +105,7 @@ def rates_section(material: ReportContext) -> Content:
             if gaps is None
             else f"{_format_time(gaps.least_ns)} to {_format_time(gaps.longest_ns)}",
             format_incomplete(entry["incomplete"]) or None,
-            human_bytes(entry["bytes"]),
+            format_bytes(entry["bytes"]),
         ]
         rows.append(cells)
         if gaps is not None and found.timeline is not None and len(plots) < 2 * _MOST:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Final
 
-from recorder.common.text_format import human_bytes, human_seconds, human_time
+from recorder.common.text_format import format_bytes, format_seconds, format_time
 from recorder.session.layout import RECORDING, RECOVERED, SEALED
 from recorder.session.verdict import FAIL, PASS
 from recorder.viewers.report.index_rows import NONE, Recording, Row
@@ -136,10 +136,10 @@ def _make_cells(
     parts: Sequence[Row], start_ns: int | None, archives: Sequence[str]
 ) -> Iterable[_Cell]:
     """Make the cells after name and verdict, of a session or of all parts of a recording."""
-    time = None if start_ns is None else element("time", human_time(start_ns)[:19])
+    time = None if start_ns is None else element("time", format_time(start_ns)[:19])
     yield _make_cell(time, start_ns)
     seconds = _sum(row.duration_s for row in parts)
-    yield _make_cell(None if seconds is None else human_seconds(seconds), seconds, number=True)
+    yield _make_cell(None if seconds is None else format_seconds(seconds), seconds, number=True)
     vehicles = dict.fromkeys(row.metadata.get("vehicle", "") for row in parts)
     vehicle = ", ".join(filter(None, vehicles))
     yield _make_cell(vehicle, vehicle)
@@ -148,7 +148,7 @@ def _make_cells(
     yield _make_loss_cell(parts)
     yield _make_event_cell(parts)
     size = sum(row.bytes for row in parts)
-    yield _make_cell(human_bytes(size), size, number=True)
+    yield _make_cell(format_bytes(size), size, number=True)
     yield _make_cell(", ".join(archives), " ".join(archives))
 
 
@@ -241,7 +241,7 @@ def _sum(values: Iterable[float | None]) -> float | None:
 def _join_words(row: Row) -> str:
     """Return the text that the filter searches, in lower case."""
     parts: list[str] = [row.name, row.word, row.state or "", _format_state(row)]
-    parts += [human_time(row.start_ns), *row.metadata.values(), *row.streams, *row.archives]
+    parts += [format_time(row.start_ns), *row.metadata.values(), *row.streams, *row.archives]
     parts += row.why[:_MOST_REASONS]
     parts += [row.problem or "", "" if row.report else "no report"]
     return " ".join(filter(None, parts)).lower()

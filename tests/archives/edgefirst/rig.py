@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from recorder.archives.finalize import ArchiveRequest, Finalized, collect, finalize
+from recorder.archives.finalize import ArchiveRequest, PackedArchive, collect, finalize
 from recorder.formats.png import cube_of_picture
 from tests.archives.ncore.packer_rig import CALIBRATION
 
@@ -35,7 +35,7 @@ FULL_CALIBRATION = (
 class Dataset:
     """A dataset, file by file and row by row."""
 
-    result: Finalized
+    result: PackedArchive
     files: dict[str, bytes]
     table: Any
 
@@ -116,7 +116,7 @@ def viewpoint(data: bytes) -> list[float]:
     return [float(value) for value in line.split()[1:]]
 
 
-def read(result: Finalized) -> Dataset:
+def read(result: PackedArchive) -> Dataset:
     import pyarrow as pa
     from pyarrow import ipc
 

@@ -23,7 +23,7 @@ from mcap.reader import make_reader
 from PIL import Image
 
 from recorder.archives.context import PackingContext
-from recorder.archives.finalize import ORIGINALS, ArchiveRequest, Finalized, collect, finalize
+from recorder.archives.finalize import ORIGINALS, ArchiveRequest, PackedArchive, collect, finalize
 from recorder.archives.sample_workers import SampleEncoder, SampleWorkers, WorkerContext
 from recorder.cli import main
 from recorder.common.errors import FormatError, RedactionError, SessionError, StorageError
@@ -78,7 +78,7 @@ def recorded(path: Path) -> dict[str, list[Array]]:
         return {n: [p.picture(k).copy() for k in range(COUNT)] for n, p in cameras.items()}
 
 
-def jpegs_of(result: Finalized) -> dict[str, list[bytes]]:
+def jpegs_of(result: PackedArchive) -> dict[str, list[bytes]]:
     """The pictures in an archive, by camera, as its own reader gives them."""
     file = result.files[0]
     if result.archive == "ncore":

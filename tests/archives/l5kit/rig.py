@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from drivers.sim import truth
 from drivers.world import World
-from recorder.archives.finalize import ArchiveRequest, Finalized, finalize
+from recorder.archives.finalize import ArchiveRequest, PackedArchive, finalize
 from tests.archives.ncore.packer_rig import add_poses, lidar
 from tests.formats.zarr2.kit import decode, keys_of
 from tests.session.build import START_MONO_NS, START_NS, Builder
@@ -30,11 +30,11 @@ HEADER = {"format": "recorder-cuboids", "version": 1, "source": "manual"}
 class Dataset:
     """A dataset, key by key."""
 
-    result: Finalized
+    result: PackedArchive
     keys: dict[str, bytes]
 
     @classmethod
-    def of(cls, result: Finalized) -> Dataset:
+    def of(cls, result: PackedArchive) -> Dataset:
         (path,) = result.files
         return cls(result, keys_of(path))
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from rosbags.rosbag2 import Reader
 
-from recorder.archives.finalize import ArchiveRequest, Finalized, finalize
+from recorder.archives.finalize import ArchiveRequest, PackedArchive, finalize
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 from tests.archives.ncore.packer_rig import CALIBRATION, add_poses, lidar, still_imu
 from tests.formats.ros2.kit import STORE
@@ -37,7 +37,7 @@ class Bag:
 
     folder: Path
     recorded: Mapping[str, Recorded]
-    result: Finalized
+    result: PackedArchive
     messages: Mapping[str, list[Received]]
 
     def of(self, topic: str) -> list[Any]:

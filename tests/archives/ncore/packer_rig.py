@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives.finalize import ArchiveRequest, Finalized, finalize
+from recorder.archives.finalize import ArchiveRequest, PackedArchive, finalize
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 from tests.formats.zarr2.kit import decode, keys_of
 from tests.session.build import (
@@ -90,7 +90,7 @@ def add_poses(path: Path, t_ns: npt.NDArray[np.int64], pos: npt.NDArray[Any], na
 class Archive:
     """An archive, key by key."""
 
-    result: Finalized
+    result: PackedArchive
     meta: dict[str, Any]
     keys: dict[str, bytes]
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from recorder.archives.context import PackingContext
-from recorder.archives.finalize import ArchiveRequest, Finalized, finalize
+from recorder.archives.finalize import ArchiveRequest, PackedArchive, finalize
 from recorder.archives.vrs.packer import PACKER
 from recorder.bus.wire import Kind
 from recorder.common.errors import FormatError, SessionError
@@ -42,7 +42,7 @@ from tests.support.changes import flip
 CALIBRATION = "sensors: {camera: {model: opencv-pinhole, resolution: [32, 24]}}\n"
 
 
-def pack(path: Path, **options: Any) -> Finalized:
+def pack(path: Path, **options: Any) -> PackedArchive:
     (result,) = finalize(path, [ArchiveRequest("vrs", options)])
     return result
 
@@ -67,11 +67,11 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def packed(session: Path) -> Finalized:
+def packed(session: Path) -> PackedArchive:
     return pack(session)
 
 
-def test_every_sample_of_every_stream(session: Path, packed: Finalized) -> None:
+def test_every_sample_of_every_stream(session: Path, packed: PackedArchive) -> None:
     with Session(session) as opened, VrsReader(packed.files[0]) as vrs:
         for name, stream in opened.streams.items():
             found = blocks_of(vrs, name)
@@ -101,7 +101,7 @@ def _offset_ns(session: Session) -> int:
     return int(session.header["start_ns"] - session.header["start_mono_ns"])
 
 
-def test_records_lie_in_order_of_time_and_are_indexed(packed: Finalized) -> None:
+def test_records_lie_in_order_of_time_and_are_indexed(packed: PackedArchive) -> None:
     with VrsReader(packed.files[0]) as vrs:
         assert (vrs.indexed, vrs.tail) == (True, None)
         stamps = [record.timestamp_s for record in vrs.records(file_order=True)]
@@ -147,7 +147,7 @@ def test_what_is_told_stands_where_readers_need_it(tmp_path: Path, plain: bool) 
             assert kinds.count(RecordType.STATE) == (0 if plain else 3)
 
 
-def test_what_is_known_without_a_session_vrs(session: Path, packed: Finalized) -> None:
+def test_what_is_known_without_a_session_vrs(session: Path, packed: PackedArchive) -> None:
     assert sum("has no session.vrs" in note for note in packed.notes) == 1
     with Session(session) as opened, VrsReader(packed.files[0]) as vrs:
         assert vrs.tags["session_id"] == "drive"
@@ -291,7 +291,7 @@ def test_a_calibration_goes_into_the_tags(session: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
 def test_compressed_records_hold_the_same(
-    session: Path, packed: Finalized, tmp_path: Path, compression: str
+    session: Path, packed: PackedArchive, tmp_path: Path, compression: str
 ) -> None:
     step = ArchiveRequest("vrs", {"compression": compression})
     (result,) = finalize(session, [step], out=tmp_path)

@@ -1,4 +1,4 @@
-"""A recording in memory, with all that goes wrong with one, below the real `Keeper`.
+"""A recording in memory, with all that goes wrong with one, below the real `RingManager`.
 
 The truth is the list of samples that the sensors gave.  A sample is stored in the part that is open
 when it arrives, which is later than its stamp.
@@ -17,7 +17,7 @@ from recorder.common.errors import RecorderError, StorageError
 from recorder.config.settings import RingSettings
 from recorder.recording.ring.event_window import PartFacts, StreamFacts
 from recorder.recording.ring.retention_policy import Part
-from recorder.recording.ring.ring import Keeper, Live
+from recorder.recording.ring.ring import Live, RingManager
 from recorder.recording.ring.storage import Storage
 from recorder.session.event_clips import OPEN, KeptEvent
 from tests.manual_clock import ManualClock
@@ -62,7 +62,7 @@ class Recorded:
 
 
 class Disk(Storage):
-    """The storage of the keeper.
+    """The storage of the ring manager.
 
     Attributes:
         parts: by folder.
@@ -141,7 +141,7 @@ class Disk(Storage):
 
 
 class Recording:
-    """One seeded run: sensors, a recorder, a keeper, and what befalls them.
+    """One seeded run: sensors, a recorder, a ring_manager, and what befalls them.
 
     Attributes:
         disk: what is stored.
@@ -180,13 +180,13 @@ class Recording:
         self.lossy: dict[str, int] = {}  # streams that lose now: stamp of the last that is stored
         self.deaf_until_ns = 0
         self._ends: dict[Path, int] = {}
-        self.keeper = self._new_keeper()
+        self.ring_manager = self._new_manager()
 
     def now_ns(self) -> int:
         return self.clock.monotonic_ns() + self.offset_ns
 
-    def _new_keeper(self) -> Keeper:
-        return Keeper(self.disk, self.clock, silent, ring=self.ring)
+    def _new_manager(self) -> RingManager:
+        return RingManager(self.disk, self.clock, silent, ring=self.ring)
 
     def run(self, ticks: int) -> None:
         """Let time pass, with random events and faults, and then until all is settled."""
@@ -213,7 +213,7 @@ class Recording:
                 part.end_ns = max(part.start_ns, self._ends[path])
         try:
             self._turn()
-            self.keeper.step()
+            self.ring_manager.step()
             self._turn()
         except KilledError:
             self.kill()
@@ -222,7 +222,7 @@ class Recording:
         if self.open is not None:
             part = self.disk.parts[self.open]
             long = now_ns - part.start_ns >= self.ring.part_seconds * SECOND
-            if long or (self.keeper.split_due and now_ns - part.start_ns >= 5 * SECOND):
+            if long or (self.ring_manager.split_due and now_ns - part.start_ns >= 5 * SECOND):
                 self._end("ring", now_ns)
                 self._begin(f"p{self.number}")
         ring = [p for p, part in self.disk.parts.items() if not part.events]
@@ -233,11 +233,11 @@ class Recording:
         live = None
         if self.open is not None:
             live = Live(self.open, self.disk.parts[self.open].start_ns, self.offset_ns, 0.0)
-        self.keeper.turn(live, usable=False)
+        self.ring_manager.turn(live, usable=False)
 
     def _begin(self, previous: str | None) -> None:
         self.number += 1
-        in_ram = self.ring.medium == "ram" and not self.keeper.to_disk
+        in_ram = self.ring.medium == "ram" and not self.ring_manager.to_disk
         self.open = (RAM if in_ram else ROOT) / f"p{self.number}"
         self.disk.parts[self.open] = Recorded(self.now_ns(), previous)
         self.starts_at_ns = None
@@ -314,8 +314,8 @@ class Recording:
             else:
                 assert isinstance(result, StorageError)
 
-        if self.open is not None or self.starts_at_ns is not None or self.keeper.holds(event):
-            self.keeper.keep(event, answered)
+        if self.open is not None or self.starts_at_ns is not None or self.ring_manager.holds(event):
+            self.ring_manager.keep(event, answered)
 
     def stop(self, ending: str) -> None:
         """Stop: what is under way arrives first, or is lost at the end with a full disk."""
@@ -360,7 +360,7 @@ class Recording:
         if power:
             parts = self.disk.parts.items()
             self.disk.parts = {path: part for path, part in parts if path.parent != RAM}
-        self.keeper = self._new_keeper()
+        self.ring_manager = self._new_manager()
 
 
 def replace_events(disk: Disk, change: Callable[[KeptEvent], KeptEvent]) -> None:

@@ -1,4 +1,4 @@
-"""The keeper on real folders: claims, answers, what is deleted, what goes on after a restart."""
+"""The manager on real folders: claims, answers, what is deleted, what goes on after a restart."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recorder.common.files import PosixDisk
 from recorder.config.settings import RingSettings
 from recorder.recording.postprocessing.retention import candidates, is_kept
 from recorder.recording.postprocessing.steps import find_due
-from recorder.recording.ring.ring import Keeper, Live, event_id, new_event
+from recorder.recording.ring.ring import Live, RingManager, event_id, new_event
 from recorder.recording.ring.storage import Storage
 from recorder.session.event_clips import KeptEvent, read_events, read_index
 from recorder.session.layout import private
@@ -27,7 +27,7 @@ S = 1_000_000_000
 
 
 class Vehicle:
-    """A keeper and sessions of a ring, one second each, one after the other."""
+    """A ring_manager and sessions of a ring, one second each, one after the other."""
 
     def __init__(self, root: Path, ram: Path | None = None) -> None:
         self.root = root
@@ -41,7 +41,7 @@ class Vehicle:
         self.restart()
 
     def restart(self) -> None:
-        self.keeper = Keeper(
+        self.ring_manager = RingManager(
             Storage(self.root, self.ram), self.clock, silent, ring=self.ring,
             claimed=lambda path: self.claimed.append(path.name),
         )  # fmt: skip
@@ -54,18 +54,18 @@ class Vehicle:
     def step(self, after_s: float, live: Live | None = None) -> None:
         """So many seconds after the start of the parts."""
         self.clock.advance(after_s - self.now_s)
-        self.keeper.turn(live, usable=False)
-        self.keeper.step()
-        self.keeper.turn(live, usable=False)
+        self.ring_manager.turn(live, usable=False)
+        self.ring_manager.step()
+        self.ring_manager.turn(live, usable=False)
 
     @property
     def now_s(self) -> float:
-        return (self.keeper.now_ns() - START_NS) / 1e9
+        return (self.ring_manager.now_ns() - START_NS) / 1e9
 
     def ask(self, at_s: float, before: float, after: float, trigger: str | None = None) -> None:
         t_ns = START_NS + round(at_s * S)
         mark = Mark("hit", keep=(before, after), t_ns=t_ns, trigger=trigger)
-        self.keeper.keep(new_event(mark), self.answers.append)
+        self.ring_manager.keep(new_event(mark), self.answers.append)
 
 
 def on_time(made: Vehicle, monkeypatch: pytest.MonkeyPatch) -> Vehicle:
@@ -99,11 +99,11 @@ def test_an_event_of_closed_parts_is_kept(vehicle: Vehicle) -> None:
     (answer,) = vehicle.answers
     assert isinstance(answer, KeptEvent) and (answer.state, answer.parts) == ("open", ("p1",))
     assert read_events(path) == [answer] and vehicle.claimed == ["p1"]
-    assert vehicle.keeper.status()["open"] == [answer.id]
+    assert vehicle.ring_manager.status()["open"] == [answer.id]
     vehicle.step(5.0)
     (kept,) = read_index(vehicle.root)
     assert (kept.state, kept.shortfalls) == ("kept", ())
-    assert vehicle.keeper.status() == {
+    assert vehicle.ring_manager.status() == {
         "open": [], "ring": {"parts": 0, "seconds": 0.0, "bytes": 0},
     }  # fmt: skip
     vehicle.step(1000.0)
@@ -166,7 +166,7 @@ def test_what_is_open_goes_on_after_a_restart(vehicle: Vehicle) -> None:
     vehicle.step(1.0)
     vehicle.restart()
     vehicle.step(2.0)
-    assert len(vehicle.keeper.status()["open"]) == 1
+    assert len(vehicle.ring_manager.status()["open"]) == 1
     vehicle.step(6.0)
     (settled,) = read_index(vehicle.root)
     assert [s.cause for s in settled.shortfalls] == ["stop"]
@@ -250,7 +250,7 @@ def test_ram_that_is_gone_is_a_loss_of_power(ring_in_ram: Vehicle, tmp_path: Pat
     live = Live(path, START_NS, OFFSET_NS)
     ring_in_ram.ask(0.5, 0.1, 0.1)
     ring_in_ram.step(1.0, live)
-    assert ring_in_ram.keeper.split_due and ring_in_ram.keeper.to_disk
+    assert ring_in_ram.ring_manager.split_due and ring_in_ram.ring_manager.to_disk
     path.rename(tmp_path / "gone")
     ring_in_ram.restart()
     ring_in_ram.step(5.0)
@@ -267,7 +267,7 @@ def test_a_ring_leaves_room_for_what_comes(
     vehicle = Vehicle(tmp_path / "root", ram)
     path = vehicle.part("p1", ram)
     live = Live(vehicle.part("p2", ram, "recording"), START_NS + S, OFFSET_NS, 1e6)
-    vehicle.keeper.turn(live, usable=False)
+    vehicle.ring_manager.turn(live, usable=False)
     for free, stays in ((reserved + 1, True), (reserved - 1, False)):
         monkeypatch.setattr(Storage, "free_bytes", lambda _, free=free: round(free))
         vehicle.step(3.0, live)
@@ -279,7 +279,7 @@ def test_a_part_in_ram_whose_writer_died_is_copied(ring_in_ram: Vehicle, tmp_pat
     ring_in_ram.ask(0.5, 0.1, 0.1)
     ring_in_ram.step(1.0)
     assert not path.exists() and (ring_in_ram.root / "p1").exists()
-    assert ring_in_ram.keeper.status()["open"]  # recovery comes first
+    assert ring_in_ram.ring_manager.status()["open"]  # recovery comes first
 
 
 def test_a_part_that_a_crash_left_open_is_of_no_later_event(vehicle: Vehicle) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recorder.common.text_format import human_seconds, human_time
+from recorder.common.text_format import format_seconds, format_time
 from recorder.viewers.report.overview import _list_facts
 from recorder.viewers.report.session_scan import scan_session
 from tests.session.build import START_NS, Builder, imu_spec
@@ -30,9 +30,9 @@ def test_the_facts_are_those_of_the_session(tmp_path: Path) -> None:
     found = facts(session)
     shown = {name: found.pop(name) for name in ("Start", "End", "Duration", "Size", "Ended")}
     values = json.loads((session / "_recorder/session.json").read_text())
-    assert shown["Start"] == human_time(START_NS)
-    assert shown["End"] == human_time(values["end_ns"]) != shown["Start"]
-    assert shown["Duration"] == human_seconds((values["end_ns"] - START_NS) / 1e9)
+    assert shown["Start"] == format_time(START_NS)
+    assert shown["End"] == format_time(values["end_ns"]) != shown["Start"]
+    assert shown["Duration"] == format_seconds((values["end_ns"] - START_NS) / 1e9)
     assert found == {
         "State": "clean",
         "driver": "ada",
