@@ -15,6 +15,7 @@ import sys
 from typing import Any
 
 import drivers.kit.runner  # noqa: F401  imported by every driver
+from recorder.common.module_launcher import search_beside
 
 
 def read_schema(name: str) -> Any:
@@ -23,7 +24,9 @@ def read_schema(name: str) -> Any:
     Raises:
         Exception: the driver failed, or printed something else.
     """
-    module = f"drivers.{name}"
+    module = name if "." in name else f"drivers.{name}"
+    if "." in name:
+        search_beside(module)
     sys.argv = [module, "schema"]
     with contextlib.redirect_stdout(io.StringIO()) as output:
         try:

@@ -49,9 +49,8 @@ class _BesideFinder:
         return importlib.machinery.PathFinder.find_spec(name, [self._folder], target)
 
 
-def main() -> None:
-    """Run the module as ``python -m MODULE ARGUMENTS`` does."""
-    module, *arguments = sys.argv[1:]
+def search_beside(module: str) -> None:
+    """Let a driver's module be found in the working directory; see the module's text."""
     package = module.partition(".")[0]
     try:
         folder = os.getcwd()  # noqa: PTH109  a text, and no other import
@@ -61,6 +60,12 @@ def main() -> None:
         if package not in sys.stdlib_module_names:
             sys.meta_path.insert(0, _BesideFinder(folder, package))
         sys.meta_path.append(_BesideFinder(folder))
+
+
+def main() -> None:
+    """Run the module as ``python -m MODULE ARGUMENTS`` does."""
+    module, *arguments = sys.argv[1:]
+    search_beside(module)
     try:
         found = importlib.util.find_spec(module) is not None
     except ModuleNotFoundError as error:

@@ -32,6 +32,8 @@ from recorder.recording.supervisor.driver_registry import (
     prefetch,
 )
 
+LAUNCHER = "recorder.common.module_launcher"
+
 
 def entry(address: str = "", name: str = "cam", driver: str = "fakes.good") -> SensorEntry:
     return SensorEntry(name, driver, "sim", address, {"fps": 5.0})
@@ -171,15 +173,15 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
     driver_registry._probe.cache_clear()
 
 
-def test_drivers_of_ours_are_asked_in_one_process(commands: list[list[str]]) -> None:
-    names = ["can", "udp"]
+def test_drivers_are_asked_in_one_process(fakes: Path, commands: list[list[str]]) -> None:
+    names = ["can", "fakes.good"]
     prefetch(names)
     together = [driver_schema(name) for name in names]
     assert commands == [["drivers.kit.schemas", *names]]
     driver_registry._together.clear()
     driver_registry._probe.cache_clear()
     assert [driver_schema(name) for name in names] == together
-    assert commands[1:] == [["drivers.can", "schema"], ["drivers.udp", "schema"]]
+    assert commands[1:] == [["drivers.can", "schema"], [LAUNCHER, "fakes.good", "schema"]]
 
 
 @pytest.mark.parametrize("fault", ["raise OSError", "import os; os._exit(3)", "print('no JSON')"])

@@ -88,12 +88,13 @@ def prefetch(names: Iterable[str]) -> None:
     """Query several drivers and cache their schemas for `driver_schema`."""
     wanted = list(dict.fromkeys(names))
     if len(wanted) > 1:
-        _prefetch_together([name for name in wanted if name in available_drivers()])
+        known = available_drivers()
+        _prefetch_together([name for name in wanted if "." in name or name in known])
         _in_parallel(_probe, wanted)
 
 
 def _prefetch_together(names: Sequence[str]) -> None:
-    """Query our drivers in one process; keep the schemas of those that answer."""
+    """Query drivers in one process; keep the schemas of those that answer."""
     command = module_command("drivers.kit.schemas", *names)
     result = _run(command, b"", SCHEMA_TIMEOUT_S)
     with contextlib.suppress(ValueError, TypeError, RecursionError, ProtocolError):
