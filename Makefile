@@ -39,7 +39,7 @@ SPREAD = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # What makes and checks the product, not the product.
 TOOLS := tests/benchmarks tests/mutants tests/supply
 
-.PHONY: demo wheel wheel-demo resolve sizes live test test-tools test-browser test-campaign test-long browser lint \
+.PHONY: demo wheel wheel-demo resolve sizes live test test-tools test-browser test-campaign test-long test-topics browser lint \
     conformance bench bench-all soak fuzz lock licences sbom release \
     mutants notebook site pictures clean install service-python environment uninstall
 
@@ -89,7 +89,7 @@ $(CSTAMP): pyproject.toml requirements/constraints.txt requirements/constraints-
 	awk -F '==' 'NR == FNR {own[$$1]; next} !($$1 in own)' requirements/constraints-conformance.txt \
 	    requirements/constraints.txt > $(CVENV)/constraints.txt
 	$(CVENV)/bin/python -m pip install -qq --constraint $(CVENV)/constraints.txt \
-	    --constraint requirements/constraints-conformance.txt --editable '.[dev,archives,gnss,radar,live,conformance]'
+	    --constraint requirements/constraints-conformance.txt --editable '.[dev,archives,gnss,radar,live,ros2,zenoh,conformance]'
 	@# Their own requirements ask for torch, which reading does not need.
 	$(CVENV)/bin/python -m pip install -qq --no-deps \
 	    --constraint requirements/constraints-conformance.txt nvidia-ncore l5kit
@@ -188,6 +188,12 @@ conformance: $(CSTAMP) $(RSTAMP) $(SSTAMP)
 	PYTHONPATH=$(ROVERD) $(CVENV)/bin/python -m pytest -q $(SPREAD) -m conformance tests/conformance \
 	    tests/fleet
 
+# 500 seeded runs of live topics with dropped packets, and as many over Zenoh; as root, with nftables.
+test-topics: $(CSTAMP)
+	$(CVENV)/bin/python -m pytest -q -m conformance tests/conformance/test_ros2_topics.py \
+	    tests/conformance/test_zenoh_topics.py -k 'dropped or seeded' --campaign-part 8.34 \
+	    -o faulthandler_timeout=1800
+
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks rig
 
@@ -202,15 +208,16 @@ bench-all: $(STAMP)
 # requirements/*.lock, after requirements/constraints.txt or an extra has changed; asks the package
 # registry.  The extras of each; setuptools builds the recorder.  Python: an older 3.11 does not have
 # what the site needs.
-VEHICLE := archives can custody encryption gnss radar rtsp s3
+VEHICLE := archives can custody encryption gnss radar rtsp s3 zenoh
 vehicle.lock := $(VEHICLE)
 vehicle.override := --override requirements/overrides-vehicle.txt
 live.lock := live
+ros2.lock := ros2
 user.lock := $(VEHICLE) cluster live odometry
 develop.lock := dev archives can gnss radar live
 docs.lock := docs
 browser.lock := browser
-LOCKS := vehicle live user develop docs browser
+LOCKS := vehicle live ros2 user develop docs browser
 define compile_lock
 	echo setuptools | $(SVENV)/bin/uv pip compile --quiet --universal --generate-hashes --no-header \
 	    --no-annotate --python-version 3.11.5 --constraint requirements/constraints.txt \
@@ -271,10 +278,11 @@ clean:
 	find recorder drivers tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # On a vehicle (docs/vehicle.md), as root.  DESTDIR: only copy, into an image.  LIVE=1: with the
-# dashboard.
+# dashboard.  ROS2=1: with rclpy.
 PREFIX ?= /opt/recorder
 DESTDIR ?=
 LIVE ?=
+ROS2 ?=
 # The unit hides homes (ProtectHome=), where pyenv and conda keep their Pythons.
 READABLE := import sys; sys.exit(sys.version_info < (3, 11) or \
     sys.base_prefix.startswith(("/home/", "/root/", "/run/user/")))
@@ -289,7 +297,7 @@ install:
 	umask 022; [ -x $(DESTDIR)$(PREFIX)/bin/pip ] || { python=$$($(MAKE) -s service-python) \
 	    && $(MAKE) --no-print-directory environment PYTHON=$$python; }
 	rm -rf build  # or modules of an earlier version would be installed again
-	umask 022; $(call install_locked,$(DESTDIR)$(PREFIX),vehicle $(if $(LIVE),live))
+	umask 022; $(call install_locked,$(DESTDIR)$(PREFIX),vehicle $(if $(LIVE),live) $(if $(ROS2),ros2))
 	umask 022; $(DESTDIR)$(PREFIX)/bin/python -m pip install -qq --no-deps --no-build-isolation .
 	rm -rf build
 	@# Nothing may write bytecode there later: each process of a recording would compile its modules.

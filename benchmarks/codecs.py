@@ -1,10 +1,12 @@
-"""Codecs alone: our JPEGs and OpenCV's VideoWriter, our xz and liblzma with roverd's settings.
+"""Codecs alone: JPEGs, sweeps and clouds, beside OpenCV's VideoWriter, liblzma and zstd.
 
 Pictures: `cv2.imencode` as the recorder calls it, at quality 90 and at the quality with the PSNR of
 the VideoWriter's MJPG, which has no setting for it; red-rover swaps the colours first.  Sweeps:
 four channels with our filters, once with rows stored that hardly shrink and once with all rows
-packed, compared with preset 0 of three channels in red-rover's types.  CPU time is that of this
-process with all its threads.  The codecs run in turns.
+packed, compared with preset 0 of three channels in red-rover's types.  Clouds: the same sweeps as
+PointCloud2 of 22 bytes a point, 2.9 MB, decoded and packed as the driver `lidar` does it, compared
+with zstd at level 1 on the message, as MCAP files have it.  CPU time is that of this process with
+all its threads.  The codecs run in turns.
 """
 
 from __future__ import annotations
@@ -13,13 +15,15 @@ import lzma
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import cv2
+import numpy as np
 import numpy.typing as npt
+import zstandard
 
 from benchmarks.baseline import lidar_parts, write_video
-from benchmarks.frames import BEAMS, COLUMNS, load_frames, make_rig
+from benchmarks.frames import BEAMS, COLUMNS, LIDAR_JSON, load_frames, make_rig
 from benchmarks.harness import Figure, Option, Run, ratios
 from benchmarks.pictures import equal_quality, jpeg_psnr_db, video_psnr_db
 from benchmarks.rig_drivers.lidar import FIELDS
@@ -28,6 +32,10 @@ from recorder.codecs import CHANNEL_FORMATS
 from recorder.codecs.jpeg import encode_jpeg
 from recorder.codecs.streams import StreamSpec
 from recorder.codecs.xz import WORTH
+from recorder.formats.ros2.clouds import CloudLayout, decode_cloud
+from recorder.formats.ros2.codec import encode_message
+from recorder.formats.ros2.definitions import POINT_CLOUD
+from recorder.formats.ros2.messages import Header, PointCloud2, PointField
 
 OPTIONS = {
     "laps": Option("int", 8, "times that a round encodes each frame", minimum=1),
@@ -40,10 +48,12 @@ Coder = Callable[[], int]
 
 
 def measure(run: Run) -> Iterator[Figure]:
-    """Measure pictures, then sweeps."""
+    """Measure pictures, then sweeps and clouds."""
     frames = make_rig(run)
     yield from _pictures(run, load_frames(frames, "camera")["image"])
     yield from _sweeps(run, load_frames(frames, "lidar"))
+    info = (frames / LIDAR_JSON).read_text()
+    yield from _clouds(run, load_frames(frames, "lidar"), info)
 
 
 def _pictures(run: Run, pictures: npt.NDArray[Any]) -> Iterator[Figure]:
@@ -107,6 +117,54 @@ def _sweeps(run: Run, fields: Mapping[str, npt.NDArray[Any]]) -> Iterator[Figure
         "packing 1": make_coder(1.0),
     }
     yield from _compare(run, "sweep", coders, count * laps, {})
+
+
+_POINT: Final = np.dtype(
+    [("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity", "<f4"), ("ring", "<u2"), ("t", "<u4")]
+)
+_TYPES: Final = {"<f4": 7, "<u2": 4, "<u4": 6}  # of PointField
+
+
+def _clouds(run: Run, fields: Mapping[str, npt.NDArray[Any]], info: str) -> Iterator[Figure]:
+    laps = run.options["laps"]
+    clouds = [_make_cloud(fields, k, info) for k in range(len(fields["RANGE"]))]
+    layout = CloudLayout.of([decode_cloud(clouds[0])])
+    compressor = zstandard.ZstdCompressor(level=1)
+    coders: dict[str, Coder] = {
+        "message": lambda: sum(len(compressor.compress(c)) for _ in range(laps) for c in clouds),
+        "columns": lambda: sum(
+            len(layout.pack(decode_cloud(c)).frame) for _ in range(laps) for c in clouds
+        ),
+    }
+    yield Figure("cloud, message size", [len(cloud) / 1e3 for cloud in clouds], "kB")
+    packed = [len(layout.pack(decode_cloud(cloud)).frame) for cloud in clouds]
+    shares = [size / len(cloud) for size, cloud in zip(packed, clouds, strict=True)]
+    yield Figure("cloud, packed share of the message", shares)
+    yield from _compare(run, "cloud", coders, len(clouds) * laps, {})
+
+
+def _make_cloud(fields: Mapping[str, npt.NDArray[Any]], sweep: int, info: str) -> bytes:
+    """Make a sweep's PointCloud2; points without a return are 0, 0, 0."""
+    from ouster.sdk import core
+
+    positions = core.XYZLut(core.SensorInfo(info))(fields["RANGE"][sweep])
+    points = np.zeros((BEAMS, COLUMNS), _POINT)
+    for axis, name in enumerate("xyz"):
+        points[name] = positions[:, :, axis]
+    points["intensity"] = fields["REFLECTIVITY"][sweep]
+    points["ring"] = np.arange(BEAMS)[:, None]
+    times = fields["t_col"][sweep].astype(np.int64)
+    points["t"] = np.maximum(times - times[times > 0].min(), 0)
+    described = [
+        PointField(name, _POINT.fields[name][1], _TYPES[_POINT[name].str])  # type: ignore[index]
+        for name in _POINT.names or ()
+    ]
+    step = _POINT.itemsize
+    cloud = PointCloud2(
+        Header(0, "lidar"), BEAMS, COLUMNS, tuple(described), False, step, step * COLUMNS,
+        points.tobytes(), True,
+    )  # fmt: skip
+    return b"".join(encode_message(POINT_CLOUD, cloud))
 
 
 def _compare(

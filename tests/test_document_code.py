@@ -23,9 +23,10 @@ from recorder.cli import build_parser, main
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.common.errors import ConfigError
 from recorder.config.loading import load_config
+from recorder.perception.import_map import read_import_map
 from recorder.recording.supervisor.driver_registry import driver_schema, prefetch
 from tests.api.rig import drive
-from tests.session.build import Builder, full_session
+from tests.session.build import Builder, full_session, sweeps_spec
 from tests.session.simulated import SMALL
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -62,7 +63,14 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     builder.add(
         StreamSpec("front", (payload,), rate_hz=10.0), count=3, data={"payload": [b"abc"] * 3}
     )
+    message = ChannelSpec("message", "bytes", "u1", (64,))
+    builder.add(
+        StreamSpec("ros_tf", (message,), rate_hz=10.0), count=2, data={"message": [b"abc"] * 2}
+    )
     builder.close()
+    clouds = Builder(folder / "sessions/clouds")
+    clouds.add(sweeps_spec("front"), count=3)
+    clouds.close()
     for name in ("drive_p001", "rig-1_2025_06_01_10_00_00"):
         Builder(folder / "sessions" / name).close()
     drive(folder / "sessions" / "drive", 0.3, SMALL)
@@ -140,6 +148,10 @@ def test_yaml_is_a_config(tmp_path: Path, document: str, code: str) -> None:
     if document == "radar.md" and "cfg" in values:
         values = {"sensors": {"radar": {"driver": "mmwave", "source": "dca1000:", **values}}}
     config = tmp_path / "rig.yaml"
+    if document == "importing.md" and "mounts" in values:
+        config.write_text(code)
+        assert read_import_map(config).mounts
+        return
     whole = {"version": 1, "sensors": sensors_of(values)} | values
     config.write_text(yaml.safe_dump(whole, sort_keys=False))
     prefetch({sensor["driver"] for sensor in whole["sensors"].values()})

@@ -22,6 +22,7 @@ from drivers.camera.simulated import SimulatedSource
 from drivers.camera.stream import COMMON_OPTIONS, CameraSource
 from drivers.kit.driver import SensorConfig
 from drivers.kit.source_driver import ReadDriver
+from drivers.kit.topics.connect import TOPIC_FORMS, TOPIC_OPTIONS, TOPIC_SCHEMES
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import SourceError
 
@@ -46,20 +47,26 @@ class CameraDriver(ReadDriver):
     """
 
     options: ClassVar = dict(
-        chain(COMMON_OPTIONS.items(), *(source.options.items() for source in SOURCES.values()))
+        chain(
+            COMMON_OPTIONS.items(),
+            *(source.options.items() for source in SOURCES.values()),
+            TOPIC_OPTIONS.items(),
+        )
     )
     recorded_kind = "camera"
     schemes: ClassVar = {
         "vrs": "PATH[#STREAM]: a camera's stream in a VRS file",
-        "mcap": "PATH[#TOPIC]: pictures in an MCAP file or a ROS 2 bag",
+        "bag": "PATH[#TOPIC]: pictures in a ROS 2 bag (MCAP, SQLite)",
+        "mcap": "as bag",
         "sim": "the simulated world, with the frame's number in the picture",
         "file": "a video that OpenCV opens, or a pattern of numbered pictures (img_%04d.jpg)",
         "v4l2": "/dev/videoN, preferably /dev/v4l/by-id/...: a camera of this machine",
         "http": "//[USER:PASSWORD@]HOST[:PORT]/PATH: MJPEG (multipart/x-mixed-replace)",
         "https": "as http, over TLS",
         "rtsp": "//[USER:PASSWORD@]HOST[:PORT]/PATH: H.264, H.265 or JPEG; extra `rtsp`",
+        **TOPIC_FORMS,
     }
-    live_schemes: ClassVar = frozenset({"v4l2", "http", "https", "rtsp"})
+    live_schemes: ClassVar = frozenset({"v4l2", "http", "https", "rtsp", *TOPIC_SCHEMES})
 
     def __init__(self, sensor: SensorConfig) -> None:
         super().__init__(sensor)

@@ -16,6 +16,7 @@ from drivers.can.stream import Decoding
 from drivers.kit.driver import SensorConfig
 from drivers.kit.recorded_source import LATE_NS
 from drivers.kit.source_driver import SourceDriver
+from drivers.kit.topics.connect import TOPIC_FORMS, TOPIC_OPTIONS, TOPIC_SCHEMES
 from recorder.codecs.streams import StreamSpec
 from recorder.config.options import Option, OptionTable
 
@@ -86,15 +87,18 @@ class CanDriver(SourceDriver):
             "frames (default: a free port of this machine)",
         ),
         **SIM_CAN_OPTIONS,
+        **TOPIC_OPTIONS,
     }
     recorded_kind = "can"
     schemes: ClassVar[dict[str, str]] = {
-        "mcap": "PATH[#TOPIC]: frames in an MCAP file or a ROS 2 bag",
+        "bag": "PATH[#TOPIC]: frames in a ROS 2 bag (MCAP, SQLite)",
+        "mcap": "as bag",
         "can": "INTERFACE, such as can0; or HOST:PORT of a stand-in",
         "file": "a log: .asc, .blf, or .log of candump",
         "sim": "the bus of the simulated vehicle, endless",
+        **TOPIC_FORMS,
     }
-    live_schemes: ClassVar[frozenset[str]] = frozenset({"can"})
+    live_schemes: ClassVar[frozenset[str]] = frozenset({"can", *TOPIC_SCHEMES})
     sim_origin_ns = 0  # start of the simulated bus
 
     def __init__(self, sensor: SensorConfig) -> None:

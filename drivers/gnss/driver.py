@@ -15,6 +15,7 @@ from drivers.gnss.played import LogSource
 from drivers.gnss.simulated import SimulatedSource
 from drivers.kit.driver import SensorConfig
 from drivers.kit.source_driver import ReadDriver
+from drivers.kit.topics.connect import TOPIC_FORMS, TOPIC_OPTIONS, TOPIC_SCHEMES
 from drivers.world import SCENE_OPTION, mounts
 from recorder.codecs.streams import StreamSpec
 from recorder.config.options import Option, OptionTable
@@ -73,17 +74,20 @@ class GnssDriver(ReadDriver):
             "sim: latitude and longitude [deg], height [m] of the world's origin",
             items="float",
         ),
+        **TOPIC_OPTIONS,
     }  # fmt: skip
     recorded_kind = "position"
     schemes: ClassVar[dict[str, str]] = {
-        "mcap": "PATH[#TOPIC]: positions in an MCAP file or a ROS 2 bag",
+        "bag": "PATH[#TOPIC]: positions in a ROS 2 bag (MCAP, SQLite)",
+        "mcap": "as bag",
         "file": "a log of a receiver's bytes",
         "sim": "a receiver on the vehicle of the simulated world, endless",
         "serial": "a receiver at a serial port, such as /dev/ttyACM0",
         "tcp": "HOST:PORT of a receiver or of a serial server",
         "gpsd": "HOST:PORT of gpsd, usually localhost:2947",
+        **TOPIC_FORMS,
     }
-    live_schemes: ClassVar[frozenset[str]] = frozenset({"serial", "tcp", "gpsd"})
+    live_schemes: ClassVar[frozenset[str]] = frozenset({"serial", "tcp", "gpsd", *TOPIC_SCHEMES})
 
     def __init__(self, sensor: SensorConfig) -> None:
         super().__init__(sensor)

@@ -115,6 +115,20 @@ Item = Sample | State | Lost
 
 
 @dataclass(frozen=True, slots=True)
+class NewStream:
+    """Declaration of a stream that `Driver.open` did not know.
+
+    The stream's items follow it.  A restarted driver declares such streams in `open`, or again when
+    it finds them.  A source that plays in a loop may declare them again.
+
+    Attributes:
+        spec: the stream.
+    """
+
+    spec: StreamSpec
+
+
+@dataclass(frozen=True, slots=True)
 class SensorConfig:
     """One entry of the config's ``sensors``, as passed to a driver.
 
@@ -186,7 +200,7 @@ class Driver(ABC):
         live_schemes: schemes of devices.  Sources of all other schemes are played: the kit paces
             them on the session's timeline.
         recorded_kind: kind of stream that the kit plays for the driver from recordings in VRS and
-            MCAP, see `drivers.kit.vrs_source` and `mcap_source`; "": the kit plays none.
+            bags, see `drivers.kit.vrs_source` and `mcap_source`; "": the kit plays none.
         stream_suffixes: suffixes of further streams after the sensor's name (``_imu``).
         sim_origin_ns: of ``sim:``, the source stamp at the session's start; None: the first item's.
         receives: addresses and UDP ports of this machine at which no other driver may receive, once
@@ -235,7 +249,7 @@ class Driver(ABC):
 
     @abstractmethod
     def open(self) -> Sequence[StreamSpec]:
-        """Open the source and declare every stream that it may give.
+        """Open the source and declare every stream that it is known to give.
 
         An `open` that fails must release its resources: `close` is only called after success.
         Opening a device takes at most about five seconds.
@@ -246,8 +260,10 @@ class Driver(ABC):
         """
 
     @abstractmethod
-    def read(self) -> Item | None:
+    def read(self) -> Item | NewStream | None:
         """Return the next item in order of time; None after a short wait without an item.
+
+        A stream that appears after `open` is declared by a `NewStream` before its first item.
 
         Raises:
             EndOfSource: a played source has ended.
@@ -255,6 +271,16 @@ class Driver(ABC):
             DeviceError: the device is lost; the kit closes the device, reopens it until it is back,
                 and records the interval of loss.
         """
+
+    def repeat(self, t_ns: int) -> Sequence[Sample]:  # noqa: ARG002  most devices have none
+        """Return a device's samples that are valid until others replace them, to be recorded again.
+
+        The kit asks at the start of every session, as it repeats lasting states.
+
+        Args:
+            t_ns: CLOCK_MONOTONIC of the start: the stamp of the samples, which are older.
+        """
+        return ()
 
     @abstractmethod
     def close(self) -> None:

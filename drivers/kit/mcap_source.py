@@ -1,6 +1,6 @@
-"""The source ``mcap:PATH[#TOPIC]``, which plays a topic of any MCAP file or ROS 2 bag.
+"""The sources ``bag:`` and ``mcap:PATH[#TOPIC]``, which play a topic of any MCAP file or ROS 2 bag.
 
-The topic is of a camera, an IMU, a satellite receiver or a CAN bus.
+The topic is of a camera, a lidar, an IMU, a satellite receiver or a CAN bus.
 
 The kit replaces a driver by `McapSource` if the driver declares its kind (`Driver.recorded_kind`).
 JPEGs are passed on unchanged; other pictures are encoded by the kit.  An IMU's values become f4, as
@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from drivers.kit.clouds import CloudStream
 from drivers.kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig
-from drivers.kit.mcap_pictures import extract_picture, is_encoded_here
 from drivers.kit.mcap_rows import (
     can_channels,
     can_values,
@@ -29,13 +29,13 @@ from drivers.kit.mcap_rows import (
 )
 from drivers.kit.recorded_source import (
     SHORT_BATCH_NS,
-    VIDEO,
     RecordedSource,
     median_rate_hz,
-    video_channel,
 )
+from drivers.kit.topics.pictures import PictureConverter, picture_data
+from recorder.bus.messages import CHANGED
 from recorder.codecs.streams import ChannelSpec, StreamSpec
-from recorder.common.errors import FormatError, SourceError
+from recorder.common.errors import FormatError, SourceError, StreamChangedError
 from recorder.formats.bags.bag import Bag, Cut
 from recorder.formats.bags.contents import LOSSES, choose_topic, find_content, origin_ns
 from recorder.formats.bags.messages import Kind, Loss, decode_loss
@@ -49,29 +49,32 @@ from recorder.formats.bags.timing import (
 )
 
 if TYPE_CHECKING:
-    from recorder.formats.mcap.reader import McapMessage
+    from recorder.formats.mcap import McapMessage
 
 KINDS: Final = {
     "camera": Kind.PICTURES,
+    "lidar": Kind.CLOUDS,
     "imu": Kind.IMU,
     "position": Kind.POSITIONS,
     "can": Kind.CAN_FRAMES,
 }
 """Kinds of topics that a driver may play, by `Driver.recorded_kind`."""
 
-_ROWS: Final[Mapping[Kind, tuple[Callable[[Any], Any], Callable[[Any], dict[str, Any]]]]] = {
+ROWS: Final[Mapping[Kind, tuple[Callable[[Any], Any], Callable[[Any], dict[str, Any]]]]] = {
     Kind.IMU: (inertial_channels, inertial_values),
     Kind.POSITIONS: (position_channels, position_values),
     Kind.CAN_FRAMES: (can_channels, can_values),
 }
 """Of kinds whose samples go together: channels of the first messages, and a message's values."""
 _LOOKED_AT: Final = DECIDING  # messages that the rate and the channels are taken from
+_LOOKED_BYTES: Final = 32 << 20
 _BATCH_NS: Final = {"realtime": SHORT_BATCH_NS, "max": 1_000_000_000}
 _LONGEST_BATCH: Final = 1000
+_NO_KEYFRAME: Final = "video before its first keyframe, which cannot be decoded"
 
 
 def open_bag(sensor: SensorConfig) -> tuple[Bag, str]:
-    """Open the recording of an ``mcap`` source; return it and the topic after the ``#``, or "".
+    """Open the recording of a ``bag`` source; return it and the topic after the ``#``, or "".
 
     Raises:
         SourceError: the file does not exist, is no recording, or cannot be read.
@@ -138,6 +141,7 @@ class McapSource(RecordedSource):
         self._topic, content = choose_topic(bag, self._kind, wanted, self.sensor.name)
         self._decode: Callable[[Any], Any] = content.decode
         topic = bag.topics[self._topic]
+        self._pictures = PictureConverter(self._topic)
         first = self._look(bag)
         message, decoded = first[0]
         pairs = [(read_stamp(d), m.log_ns if bag.is_timed(m) else 0) for m, d in first]
@@ -149,14 +153,22 @@ class McapSource(RecordedSource):
             "mcap_stamps": "header" if self._of_header else "log time",
         }
         if self._kind is Kind.PICTURES:
-            self._channels = (video_channel(extract_picture(decoded), self._topic),)
+            assert self._pictures.channel is not None
+            self._channels = (self._pictures.channel,)
             self._has_device_time = not self._of_header and read_stamp(decoded) > 0
             settings["mcap_frame"] = decoded.header.frame_id
             settings["jpeg_quality"] = self.sensor.options.get("quality") or 90
-            settings["passed_through"] = not is_encoded_here(decoded)
+            settings |= self._pictures.settings(decoded)
+            self._pictures = PictureConverter(self._topic)  # plays from the first message on
+        elif self._kind is Kind.CLOUDS:
+            self._clouds = CloudStream([decoded for _, decoded in first])
+            self._channels = self._clouds.channels
+            self._has_device_time = not self._of_header and read_stamp(decoded) > 0
+            settings["mcap_frame"] = decoded.header.frame_id
+            settings |= self._clouds.settings
         else:
             values = [decoded for _, decoded in first]
-            self._channels = _ROWS[self._kind][0](values)
+            self._channels = ROWS[self._kind][0](values)
             of_device = getattr(decoded, "t_dev_ns", None) is not None
             other = not self._of_header and read_stamp(decoded) > 0
             self._has_device_time = of_device or other
@@ -178,8 +190,14 @@ class McapSource(RecordedSource):
             finite=True,
             description=f"topic {self._topic} of a recording",
             settings=settings,
-            bytes_per_sample=len(message.data) if self._kind is Kind.PICTURES else 0,
+            bytes_per_sample=self._estimate_bytes(message),
         )
+
+    def _estimate_bytes(self, message: McapMessage) -> int:
+        """Return the expected bytes of a sample; 0: those of its channels."""
+        if self._kind is Kind.CLOUDS:
+            return self._clouds.bytes_per_sample
+        return len(message.data) if self._kind is Kind.PICTURES else 0
 
     def _look(self, bag: Bag) -> list[tuple[McapMessage, Any]]:
         """Return the first messages that can be decoded, with their contents.
@@ -189,17 +207,20 @@ class McapSource(RecordedSource):
         """
         found: list[tuple[McapMessage, Any]] = []
         problem: FormatError | None = None
+        held = 0
         messages = bag.messages([self._topic])
         try:
             for number, message in enumerate(messages):
                 try:
                     decoded = self._decode(message.read_data())
-                    if self._kind is Kind.PICTURES:
-                        extract_picture(decoded)
+                    if self._kind is Kind.PICTURES and self._pictures.convert(decoded) is None:
+                        raise FormatError(_NO_KEYFRAME)
                     found.append((message, decoded))
                 except FormatError as error:
                     problem = problem or error
-                if number + 1 >= _LOOKED_AT and (found or number >= 100 * _LOOKED_AT):
+                held += len(message.data)
+                enough = number + 1 >= _LOOKED_AT or held > _LOOKED_BYTES
+                if enough and (found or number >= 100 * _LOOKED_AT):
                     break
         except FormatError:
             if not found:  # else reported where the damage is reached
@@ -246,18 +267,31 @@ class McapSource(RecordedSource):
         if timed.t_ns is None:
             reason = "the message has no time: its log time is 0, and its stamp cannot be true"
             return self._lost(timed, "time", reason)
+        if self._kind is Kind.CLOUDS:
+            return self._sweep(timed)
         if self._kind is not Kind.PICTURES:
             return self._batch(timed)
         try:
-            picture = extract_picture(timed.decoded)
+            picture = self._pictures.convert(timed.decoded)
+        except StreamChangedError as error:
+            return self._lost(timed, CHANGED, str(error))
         except FormatError as error:
             return self._corrupt(timed, error)
+        if picture is None:
+            return self._lost(timed, "joining", _NO_KEYFRAME)
         t_ns, t_dev_ns = self._times(timed)
-        data = {VIDEO: [picture] if isinstance(picture, bytes) else picture[None]}
+        return self._sample([t_ns], [t_dev_ns], picture_data(self._channels[0], picture))
+
+    def _sweep(self, timed: Timed) -> Item:
+        try:
+            data, end_ns = self._clouds.convert(timed.decoded)
+        except StreamChangedError as error:
+            return self._lost(timed, CHANGED, str(error))
+        t_ns, t_dev_ns = self._times(timed, end_ns)
         return self._sample([t_ns], [t_dev_ns], data)
 
     def _batch(self, timed: Timed) -> Sample:
-        values_of = _ROWS[self._kind][1]
+        values_of = ROWS[self._kind][1]
         rows: list[dict[str, Any]] = []
         times: list[int] = []
         device: list[int] = []
@@ -288,12 +322,18 @@ class McapSource(RecordedSource):
         data = {channel.name: column(channel, rows) for channel in self._channels}
         return self._sample(times, device, data)
 
-    def _times(self, timed: Timed) -> tuple[int, int]:
-        """Return a message's own time, which never decreases, and the device's time, in ns."""
+    def _times(self, timed: Timed, shift_ns: int = 0) -> tuple[int, int]:
+        """Return a message's own time, which never decreases, and the device's time, in ns.
+
+        Args:
+            timed: the message.
+            shift_ns: what both are later than the message's.
+        """
         assert timed.t_ns is not None
-        self._last_ns = max(self._last_ns, timed.t_ns)
+        self._last_ns = max(self._last_ns, timed.t_ns + shift_ns)
         own = getattr(timed.decoded, "t_dev_ns", None)
-        return self._last_ns, max(0, own if own is not None else read_stamp(timed.decoded))
+        own = own if own is not None else read_stamp(timed.decoded)
+        return self._last_ns, max(0, own + shift_ns)
 
     def _corrupt(self, timed: Timed, error: FormatError) -> Lost:
         return self._lost(timed, "corrupt", str(error))

@@ -31,6 +31,7 @@ from drivers.kit.driver import (
     EndOfSource,
     Item,
     Lost,
+    NewStream,
     Sample,
     SensorConfig,
     State,
@@ -40,6 +41,7 @@ from drivers.kit.frozen_check import FrozenCheck
 from drivers.kit.read_watchdog import ReadWatchdog
 from drivers.kit.sample_batches import keep_samples, last_ns
 from drivers.kit.stamps import Stamps, Timeline
+from drivers.kit.topics.connect import TOPIC_SCHEMES
 from recorder.bus.messages import CHANGED
 from recorder.bus.messages import AnnouncedSession as Session
 from recorder.codecs.streams import StreamSpec
@@ -198,10 +200,14 @@ def make_driver(driver_class: type[Driver], entry: dict[str, Any]) -> Driver:
         from drivers.kit.vrs_source import VrsSource
 
         return VrsSource(sensor, kind)
-    if kind and sensor.scheme == "mcap":
+    if kind and sensor.scheme in ("bag", "mcap"):
         from drivers.kit.mcap_source import McapSource
 
         return McapSource(sensor, kind)
+    if kind and sensor.scheme in TOPIC_SCHEMES:
+        from drivers.kit.topics.source import LiveTopicSource
+
+        return LiveTopicSource(sensor, kind)
     return driver_class(sensor)
 
 
@@ -386,9 +392,17 @@ class Runner:
         try:
             item = self._driver.read()
             waiting = item is None and self._driver.played
-            return item
         finally:
             self._stall.leave(waiting=waiting)
+        if not isinstance(item, NewStream):
+            return item
+        spec = item.spec
+        if (known := self._specs.get(spec.name)) is None:
+            self._specs[spec.name], self._encoders[spec.name] = spec, Encoder(spec)
+            self._link.declare(spec)
+        elif known.channels != spec.channels:
+            raise StreamChangedError(f"{spec.name}: is declared again with other channels")
+        return None
 
     def _open_again(self) -> None:
         self._stall.enter("open")
@@ -421,6 +435,8 @@ class Runner:
             self._reported = session.key
             for stream, values in self._lasting.items():
                 self._publish(State(stream, self._clock.monotonic_ns(), values), session)
+            for sample in self._driver.repeat(session.begin_ns):
+                self._publish(sample, session)
         if item is None:
             if session is not None and self._is_past(session):
                 self._finish(session, "duration", "")

@@ -96,6 +96,13 @@ class SendRing:
         self._merge_bytes = merge_bytes
         self._mergeable = {name for name, stream in self._streams.items() if stream.spec.joinable}
 
+    def declare(self, spec: StreamSpec) -> None:
+        """Add a stream, which is open even if all others have ended."""
+        self._streams[spec.name] = _Stream(spec)
+        self._open_streams += 1
+        if spec.joinable:
+            self._mergeable.add(spec.name)
+
     def fits(self, size: int) -> bool:
         """Return whether the ring can ever accept a data message of that many payload bytes."""
         return size <= self.ring_bytes

@@ -172,6 +172,18 @@ class SessionSeam:
         self.last_ns: dict[str, int] = {}
         self._absent_since_ns: int | None = None
 
+    def declare(self, spec: StreamSpec) -> None:
+        """Add a stream; in a session whose streams have ended, the new stream ends at once."""
+        self._specs = (*self._specs, spec)
+        if spec.keyed:
+            self._gates[spec.name] = KeyframeGate(spec)
+            self._patience_ns = KEYFRAME_PATIENCE_NS
+        for part in self.parts:
+            has_ended = part.ring.ended
+            part.ring.declare(spec)
+            if has_ended:
+                part.ring.end(*part.ended_by)
+
     @property
     def session(self) -> Session | None:
         """The session that accepts the driver's samples; None if no session is open."""

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from drivers.kit.driver import Driver, EndOfSource, Item, SensorConfig
+from drivers.kit.driver import Driver, EndOfSource, Item, NewStream, SensorConfig
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import SourceError
 
@@ -50,20 +50,23 @@ class ItemSource(Protocol):
     def open(self) -> Sequence[StreamSpec]:
         """Open the source and return its streams; raises as `Driver.open`."""
 
-    def items(self) -> Iterator[Item | None]:
+    def items(self) -> Iterator[Item | NewStream | None]:
         """Yield items in order of time, None while there are none; raises as `Driver.read`."""
 
     def close(self) -> None:
         """Release the resources that `open` or the constructor acquired."""
 
 
-class SourceDriver(Driver):
-    """Base of drivers whose sources are classes: `open` makes one and passes it to `begin`."""
+class FindingDriver(Driver):
+    """Base of drivers whose sources are classes and may find streams.
+
+    `open` makes a source and passes it to `begin`.
+    """
 
     def __init__(self, sensor: SensorConfig) -> None:
         super().__init__(sensor)
         self._source: ItemSource | None = None
-        self._items: Iterator[Item | None] = iter(())
+        self._items: Iterator[Item | NewStream | None] = iter(())
         self._warned = False
 
     def begin(self, source: ItemSource, warnings: Sequence[str] = ()) -> Sequence[StreamSpec]:
@@ -87,7 +90,7 @@ class SourceDriver(Driver):
         self._items = source.items()
         return streams
 
-    def read(self) -> Item | None:
+    def read(self) -> Item | NewStream | None:
         try:
             return next(self._items)
         except StopIteration:
@@ -98,3 +101,12 @@ class SourceDriver(Driver):
         if self._source is not None:
             self._source.close()
             self._source = None
+
+
+class SourceDriver(FindingDriver):
+    """Base of drivers whose sources are classes and declare all streams when they are opened."""
+
+    def read(self) -> Item | None:
+        item = super().read()
+        assert not isinstance(item, NewStream)
+        return item

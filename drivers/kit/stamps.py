@@ -143,11 +143,17 @@ class _Track:
     waiting: list[State | Lost] = field(default_factory=list)
 
 
+def _make_track(spec: StreamSpec) -> _Track:
+    interval_ns = round(1e9 / spec.rate_hz) if spec.rate_hz else 0
+    usual_ns = max(_AHEAD_NS, _PERIODS * interval_ns) if interval_ns else _PAUSE_NS
+    return _Track(usual_ns, interval_ns or _TOLERANCE_NS)
+
+
 class Stamps:
     """Checks and corrections of the stamps of a source's items; see the module.
 
     Args:
-        specs: the source's streams by name.
+        specs: the source's streams by name; streams may be added later.
         report_step: see `ReportStep`.
         now_ns: CLOCK_MONOTONIC, for a device; None: the source is played.
         late_ns: how far a played source's sample may lie before its predecessor and be sorted.
@@ -161,6 +167,7 @@ class Stamps:
         late_ns: int = 0,
     ) -> None:
         self._specs = specs
+        self._late_ns = late_ns
         self._late = {name: LateSamples(late_ns) for name in specs} if late_ns else {}
         self._report_step = report_step
         self._now_ns = now_ns
@@ -169,13 +176,14 @@ class Stamps:
 
     def reset(self) -> None:
         """Forget all stamps: the source starts again."""
-        for name, spec in self._specs.items():
-            interval_ns = round(1e9 / spec.rate_hz) if spec.rate_hz else 0
-            usual_ns = max(_AHEAD_NS, _PERIODS * interval_ns) if interval_ns else _PAUSE_NS
-            self._tracks[name] = _Track(usual_ns, interval_ns or _TOLERANCE_NS)
+        self._tracks = {name: _make_track(spec) for name, spec in self._specs.items()}
 
     def take(self, item: Item) -> Sequence[Item]:
         """Return the items to continue with, in order, on one time base without steps."""
+        if item.stream not in self._tracks:  # declared after the others
+            self._tracks[item.stream] = _make_track(self._specs[item.stream])
+            if self._late_ns:
+                self._late[item.stream] = LateSamples(self._late_ns)
         if not self._late:
             return self._take(item)
         late = self._late[item.stream]

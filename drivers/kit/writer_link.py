@@ -41,6 +41,10 @@ class Counters:
     def __init__(self, specs: Iterable[StreamSpec]) -> None:
         self._counts = {spec.name: _Counts(spec.encoded_bytes) for spec in specs}
 
+    def declare(self, spec: StreamSpec) -> None:
+        """Add a stream."""
+        self._counts[spec.name] = _Counts(spec.encoded_bytes)
+
     def count_encoded(self, stream: str, samples: int, last_ns: int, nbytes: int) -> None:
         """Count samples with their encoded bytes; `last_ns`: the last one's CLOCK_MONOTONIC."""
         counts = self._counts[stream]
@@ -58,7 +62,8 @@ class Counters:
 
     def report(self) -> dict[str, tuple[int, int, int | None]]:
         """Return by stream: samples, bytes, CLOCK_MONOTONIC ns of the latest sample (or None)."""
-        return {n: (g.samples, round(g.nbytes), g.last_ns) for n, g in self._counts.items()}
+        counts = list(self._counts.items())  # a stream may be declared meanwhile
+        return {n: (g.samples, round(g.nbytes), g.last_ns) for n, g in counts}
 
 
 _POLL_S = 0.25
@@ -96,8 +101,7 @@ class WriterLink:
         self._waker = Waker()
         self._socket = DriverSocket(run_folder, self._waker)
         self._tap = TapPublisher(tap_address(run_folder, sensor))
-        for spec in specs:
-            self._tap.declare(spec)
+        self._undeclared = list(specs)  # to the tap
         self._tap_queue = TapQueue(specs)
         self.counters = Counters(specs)
         self._wanted: frozenset[str] = frozenset()
@@ -131,6 +135,25 @@ class WriterLink:
     def interrupt(self) -> None:
         """Wake all waiting threads; safe in a signal handler, because it takes no lock."""
         self._interrupted = True
+        self._waker.wake()
+
+    def declare(self, spec: StreamSpec) -> None:
+        """Declare a further stream to the writer, before its first message, and to the tap.
+
+        Raises:
+            ProtocolError: the stream was declared before.
+        """
+        with self._changed:
+            if any(spec.name == known.name for known in self._specs):
+                raise ProtocolError(f"{spec.name}: is declared a second time")
+            self._specs = (*self._specs, spec)
+            self._undeclared.append(spec)
+            self.seam.declare(spec)
+            self.counters.declare(spec)
+            self._tap_queue.declare(spec)
+            self._owes_join = True
+            if self._armed:
+                self._report("streams", streams=[spec.to_wire()])
         self._waker.wake()
 
     def wait_for_session(self, timeout: float) -> Session | None:
@@ -323,20 +346,20 @@ class WriterLink:
         with self._changed:
             self.seam.follow(hello)
             self._report_ended()
-            armed, self._armed = self._armed, True
+            if not self._armed:
+                self._armed = True
+                self._report("armed", streams=[s.to_wire() for s in self._specs])
             self._changed.notify_all()
-        if not armed:
-            self._report("armed", streams=[s.to_wire() for s in self._specs])
 
     def _send_all(self) -> bool:
         """Send the messages within the credit; return True if the socket is blocked."""
-        if self._owes_join:
-            streams = [s.to_wire() for s in self._specs]
-            if not self._socket.send(Join(self._sensor, streams, self._since_ns).message()):
-                return True
-            self._owes_join = False
         while True:
             with self._changed:
+                if self._owes_join:  # precedes the first message of a stream that it declares
+                    streams = [s.to_wire() for s in self._specs]
+                    if not self._socket.send(Join(self._sensor, streams, self._since_ns).message()):
+                        return True
+                    self._owes_join = False
                 if (found := self.seam.next_to_send()) is None:
                     return False
                 ring, message = found
@@ -345,6 +368,8 @@ class WriterLink:
                 ring.mark_sent(message)
 
     def _publish_tap(self) -> None:
+        while self._undeclared:
+            self._tap.declare(self._undeclared.pop(0))
         if self._tap_queue:
             with self._changed:
                 messages = self._tap_queue.take()
@@ -386,6 +411,11 @@ class TapQueue:
 
     def __bool__(self) -> bool:
         return bool(self._runs)
+
+    def declare(self, spec: StreamSpec) -> None:
+        """Add a stream."""
+        if spec.joinable:
+            self._joinable |= {spec.name}
 
     def put(self, message: Message) -> None:
         """Queue a message after it was offered to the ring, which numbers it."""

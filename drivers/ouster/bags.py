@@ -25,7 +25,7 @@ from recorder.formats.bags.contents import choose_topic, find_first_message, fin
 from recorder.formats.bags.messages import Kind
 
 if TYPE_CHECKING:
-    from recorder.formats.mcap.reader import McapMessage
+    from recorder.formats.mcap import McapMessage
 
 _LIDAR_PORT, _IMU_PORT = 7502, 7503  # stand for the two topics
 _OTHER = ("imu_packets", "zone_packets", "telemetry_packets")

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from drivers.kit.source_driver import SourceDriver
+from drivers.kit.topics.connect import TOPIC_FORMS, TOPIC_OPTIONS, TOPIC_SCHEMES
 from drivers.world import SCENE_OPTION
 from drivers.world.mounts import MOUNT_OPTION
 from recorder.codecs.streams import StreamSpec
@@ -19,6 +20,7 @@ from recorder.config.options import Option
 if TYPE_CHECKING:
     from drivers.ouster.bags import BagSource
     from drivers.ouster.setup import Setup
+    from drivers.ouster.topics import PacketTopics
 
 
 class OusterDriver(SourceDriver):
@@ -74,7 +76,7 @@ class OusterDriver(SourceDriver):
             "path",
             None,
             "the sensor's metadata (JSON); required for udp; pcap default: PATH.json; "
-            "mcap default: the topic `metadata` beside the packets",
+            "bag default: the topic `metadata` beside the packets",
         ),
         "compression": Option(
             "str", "lzmaf", "format of the image channels", choices=("lzmaf", "lzma", "raw")
@@ -163,20 +165,24 @@ class OusterDriver(SourceDriver):
             "float", 1.0, "sim: scale of all noise; 0: no noise", minimum=0, maximum=100
         ),
         "mount": MOUNT_OPTION,
+        **TOPIC_OPTIONS,
     }
     stream_suffixes = ("_imu",)
-    live_schemes = frozenset({"ouster", "udp"})
+    live_schemes = frozenset({"ouster", "udp", *TOPIC_SCHEMES})
     schemes = {
         "ouster": "a sensor on the network, //HOST: configured over its HTTP API",
         "udp": "a sensor's packets only, //ADDRESS:PORT of this machine or of a multicast group",
         "sim": "a drive past houses, vehicles, people and poles",
         "pcap": "a network capture, pcap or pcapng",
         "osf": "an OSF file of ouster-sdk",
-        "mcap": "PATH[#TOPIC]: packets of Ouster's ROS driver in an MCAP file or a ROS 2 bag",
+        "bag": "PATH[#TOPIC]: packets of Ouster's ROS driver in a ROS 2 bag (MCAP, SQLite)",
+        "mcap": "as bag",
+        **TOPIC_FORMS,
     }
 
     _setup: Setup | None = None
     _bag_source: BagSource | None = None
+    _topics: PacketTopics | None = None
 
     def open(self) -> Sequence[StreamSpec]:
         """Open the source; a SourceError names the file and its fault."""
@@ -193,13 +199,17 @@ class OusterDriver(SourceDriver):
                 from drivers.ouster.played import OsfSource
 
                 return self.begin(OsfSource(self.sensor))
-            case "mcap":
+            case "bag" | "mcap":
                 from drivers.ouster.bags import BagSource
 
                 bag = BagSource(self.sensor)
                 specs = self.begin(bag)
                 self._bag_source, self.ordered, self.clock_steps = bag, True, bag.clock_steps
                 return specs
+            case "ros2" | "zenoh":
+                from drivers.ouster.topics import TopicSource
+
+                return self.begin(TopicSource(self.sensor, self.join_topics()))
         from drivers.ouster.live import LiveSource, make_setup
 
         # What the sensor refused is known at the next opening.
@@ -208,6 +218,17 @@ class OusterDriver(SourceDriver):
         specs = self.begin(live)
         self.receives = live.receives
         return specs
+
+    def join_topics(self) -> PacketTopics:
+        """Return the connection to the sensor's topics, which outlives `close`.
+
+        Raises:
+            SourceError: the address is wrong.
+        """
+        from drivers.ouster.topics import PacketTopics
+
+        self._topics = self._topics or PacketTopics(self.sensor)
+        return self._topics
 
     @property
     def origin_ns(self) -> int | None:

@@ -17,10 +17,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from drivers.ouster.model_view import HORIZON_M, Beams, Seen, View
+from drivers.ouster.beams import Beams
 from drivers.world import GRAVITY_M_S2, World
 from drivers.world.mounts import LIDAR, Mount, make_mount, rotate, rotate_back
 from drivers.world.noise import bits, noise_seed, normal
+from drivers.world.view import HORIZON_M, Seen, View
 
 START_NS: Final = 1_000_000_000
 """The device's clock at world time 0."""

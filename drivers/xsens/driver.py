@@ -98,7 +98,8 @@ class XsensDriver(ReadDriver):
     stream_suffixes = ("_gnss",)
     schemes: ClassVar[dict[str, str]] = {
         "vrs": "PATH[#STREAM]: an IMU's stream in a VRS file",
-        "mcap": "PATH[#TOPIC]: an IMU's topic in an MCAP file or a ROS 2 bag",
+        "bag": "PATH[#TOPIC]: an IMU's topic in a ROS 2 bag (MCAP, SQLite)",
+        "mcap": "as bag",
         "file": "a log of an MTi's serial byte stream, with MTData2 messages",
         "sim": "an IMU on the vehicle of the simulated world, endless",
         "serial": "an MTi at a serial port, such as /dev/ttyUSB0",

@@ -212,10 +212,26 @@ class Stream:
 
         Raises:
             IndexError: there is no such sample.
-            SessionError: the stream is no lidar's.
+            SessionError: the stream is no lidar's, or its lidar records points.
             FormatError: the sample or ``lidar.json`` is damaged.
         """
         return self._tools.ranges_m(self[index].index)
+
+    def cloud(self, index: int) -> npt.NDArray[Any]:
+        """Read the points of a lidar's sweep with all that is known of each, in its own frame.
+
+        Returns:
+            structured array [n] with the fields x, y, z (float32, m), and what the lidar has:
+            ``intensity``, ``ring``, ``return`` (0 for the first), ``t_ns`` (int64, epoch ns, of
+            each point), and others.  A lidar that records ranges has no points without a return;
+            those of recorded points are NaN or 0, 0, 0, as recorded.
+
+        Raises:
+            IndexError: there is no such sample.
+            SessionError: the stream is no lidar's.
+            FormatError: the sample or its metadata are damaged.
+        """
+        return self._tools.cloud(self[index].index)
 
     def points(
         self,
@@ -236,7 +252,8 @@ class Stream:
             at_ns: the time to which points are moved, epoch ns; None: the sample's stamp.
 
         Returns:
-            float32 [n, 3], m; a lidar's row by row, first returns first, a radar's strongest first.
+            float32 [n, 3], m; a lidar's row by row, first returns first, or as they are recorded
+            (without a return NaN or 0, 0, 0); a radar's strongest first.
 
         Raises:
             IndexError: there is no such sample.
@@ -247,13 +264,12 @@ class Stream:
         tools, number = self._tools, self[index].index
         in_rig = check_frame(frame) == "rig"
         place = self.session.calibration(self.name)._require_place() if in_rig else None
-        xyz, t_ns = tools.points(number)
+        xyz, t_ns, stamp_ns = tools.points(number)
         if place is None:
             return xyz
         points = apply(place, xyz)
         poses = self.session._poses if motion_corrected else None
         if poses is not None and len(points):
-            stamp_ns = int(tools.stream.times(number, number + 1)[0])
             reference_ns = stamp_ns if at_ns is None else at_ns
             motion = motion_around(poses.at, reference_ns, stamp_ns, tools.period_ns)
             points = motion.move(points, t_ns)
@@ -347,6 +363,11 @@ class Sample(_ChannelValues):
     def ranges(self) -> npt.NDArray[np.float32]:
         """A sweep's ranges, float32 [beams, columns], m; see `Stream.ranges`."""
         return self.stream.ranges(self.index)
+
+    @property
+    def cloud(self) -> npt.NDArray[Any]:
+        """A sweep's points with all their fields, structured array [n]; see `Stream.cloud`."""
+        return self.stream.cloud(self.index)
 
     def points(
         self, frame: Literal["rig", "sensor"] = "rig", motion_corrected: bool = True

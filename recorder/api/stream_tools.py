@@ -12,8 +12,15 @@ import numpy.typing as npt
 from recorder.common.errors import SessionError
 from recorder.perception.calibration import Calibration
 from recorder.perception.camera.camera_pictures import Pictures
-from recorder.perception.frames import Kind, kind_of, mean_period_ns
-from recorder.perception.lidar.points import SweepPoints
+from recorder.perception.frames import Kind, cloud_channel, kind_of, mean_period_ns
+from recorder.perception.lidar.clouds import make_point_source
+from recorder.perception.lidar.points import (
+    PointSource,
+    SweepPoints,
+    convert_points,
+    point_times,
+    stack_xyz,
+)
 from recorder.perception.radar.detections import RadarDetections
 from recorder.perception.sensor_files import radar_geometry
 from recorder.session.playback import recorded_spec
@@ -49,15 +56,18 @@ class StreamTools:
     def ranges_m(self, index: int) -> npt.NDArray[np.float32]:
         """Read a sweep's ranges, float32 [beams, columns], m, destaggered; 0: no return."""
         self._require("lidar", "ranges")
+        if cloud_channel(self.stream) is not None:
+            raise SessionError(f"{self.stream.path}: has no ranges: its lidar records points")
         sample = self.stream.sample(index, self._upright.channels)
         range_mm = self._upright.image(self._upright.range_mm(sample))
         return np.asarray(range_mm.astype(np.float32) * np.float32(1e-3))
 
-    def points(self, index: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    def points(self, index: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64], int]:
         """Read the points of a sweep or of a radar's frame.
 
         Returns:
-            float32 [n, 3], m, in the sensor's frame; int64 [n], epoch ns, the points' times.
+            float32 [n, 3], m, in the sensor's frame; int64 [n], epoch ns, the points' times; and
+            the sample's stamp.
         """
         t_ns = int(self.stream.times(index, index + 1)[0])
         if self.kind == "radar":
@@ -65,20 +75,32 @@ class StreamTools:
             times = np.full(len(found), t_ns, np.int64)
         else:
             self._require("lidar", "points")
-            sample = self.stream.sample(index, self._sweeps.channels)
-            start_ns, found = self._sweeps.points(sample, t_ns)
-            times = found["t"].astype(np.int64) + start_ns
-        return np.stack([found["x"], found["y"], found["z"]], axis=1), times
+            start_ns, found = self._sweeps.read(self.stream, index)
+            times = point_times(start_ns, found)
+        return stack_xyz(found), times, t_ns
+
+    def cloud(self, index: int) -> npt.NDArray[Any]:
+        """Read the points of a sweep with all their fields, and with ``t_ns`` for ``t``."""
+        self._require("lidar", "points")
+        start_ns, found = self._sweeps.read(self.stream, index)
+        fields = [(name, found.dtype[name].str) for name in found.dtype.names or () if name != "t"]
+        if not self._sweeps.timed:
+            return convert_points(found, np.dtype(fields))
+        made = np.empty(len(found), [*fields, ("t_ns", "<i8")])
+        for name, _ in fields:
+            made[name] = found[name]
+        made["t_ns"] = point_times(start_ns, found)
+        return made
 
     @cached_property
     def period_ns(self) -> int:
         """Time from sweep to sweep."""
-        hz = self._sweeps.optics.frequency_hz if self.kind == "lidar" else None
+        hz = self._sweeps.frequency_hz if self.kind == "lidar" else None
         return mean_period_ns(self.stream, hz)
 
     @cached_property
-    def _sweeps(self) -> SweepPoints:
-        return SweepPoints(recorded_spec(self.stream))
+    def _sweeps(self) -> PointSource:
+        return make_point_source(recorded_spec(self.stream))
 
     @cached_property
     def _upright(self) -> SweepPoints:

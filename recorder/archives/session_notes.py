@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from recorder.perception.stream_contents import holds_can_frames, holds_can_signals, holds_datagrams
+from recorder.perception.stream_contents import (
+    holds_can_frames,
+    holds_can_signals,
+    holds_datagrams,
+    holds_messages,
+)
 from recorder.session.accounts import count_incomplete, format_incomplete
 from recorder.session.layout import RECOVERED
 from recorder.session.loss_accounts import group_lost_events, losses
@@ -50,11 +55,12 @@ class SessionNotes:
             self.add("no sample was recorded", name)
 
     def add_bus_streams(self, streams: Iterable[Stream]) -> None:
-        """Add the streams of datagrams and of CAN, for an archive that cannot hold them."""
+        """Add the streams of datagrams, CAN and topics, for an archive that cannot hold them."""
         kinds = (
             (holds_datagrams, "datagrams"),
             (holds_can_frames, "frames of a CAN bus"),
             (holds_can_signals, "signals of a CAN bus"),
+            (holds_messages, "messages of a topic"),
         )
         for stream in streams:
             for holds, what in kinds:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ from recorder.archives.context import PackingContext
 from recorder.archives.sample_workers import WorkerContext
 from recorder.common.errors import SessionError
 from recorder.config.options import Option, OptionTable
-from recorder.perception.lidar.lidar import OusterOptics
 from recorder.perception.lidar.odometry import LidarOdometry, require_odometry
 from recorder.perception.poses import Cover, PoseSource, find_poses
 from recorder.perception.radar.frames import RadarFrames
@@ -33,9 +32,7 @@ def require_poses(options: Mapping[str, Any]) -> None:
         require_odometry()
 
 
-def choose_poses(
-    context: PackingContext, lidars: Iterator[tuple[Stream, OusterOptics]]
-) -> PoseSource:
+def choose_poses(context: PackingContext, lidars: Iterable[Stream]) -> PoseSource:
     """Return the source of poses that the option ``poses`` names; odometry uses the first lidar.
 
     Raises:
@@ -43,12 +40,11 @@ def choose_poses(
     """
     if context.options["poses"] != ODOMETRY:
         return find_poses(context.session.whole, context.calibration, context.options["poses"])
-    lidar = next(lidars, None)
+    lidar = next(iter(lidars), None)
     if lidar is None:
         raise SessionError(f"{context.session.path}: has no lidar for odometry")
-    stream, optics = lidar
-    pose = context.calibration.of(stream.name).pose
-    return LidarOdometry(stream, optics, np.eye(4) if pose is None else pose, context.advance)
+    pose = context.calibration.of(lidar.name).pose
+    return LidarOdometry(lidar, np.eye(4) if pose is None else pose, context.advance)
 
 
 def note_poses(

@@ -189,7 +189,7 @@ def _explain_unknown_verb(word: str) -> str:
     hint = suggest(word, (name for name, _, _ in VERBS))
     if Path(word).suffix in (".yaml", ".yml"):
         hint = f" (did you mean 'recorder run {word}'?)"
-    elif Path(word).suffix in (".mcap", ".db3"):
+    elif Path(word).suffix in (".mcap", ".db3") or word.endswith((".mcap.zstd", ".db3.zstd")):
         hint = f" (did you mean 'recorder import {word}'?)"
     elif Path(word).is_dir():
         hint = f" (did you mean 'recorder info {word}' or 'recorder list {word}'?)"

@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the config and the format."""
-    parser.add_argument("config", type=Path, metavar="CONFIG", help="check this config")
+    """Declare the config or the source of a draft, and the format."""
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("config", type=Path, nargs="?", metavar="CONFIG", help="check this config")
+    text = "list the topics of ros2:DOMAIN or zenoh:[LOCATOR/]DOMAIN as a config that records them"
+    what.add_argument("--draft", metavar="SOURCE", help=text)
     add_format(parser)
 
 
@@ -37,6 +40,8 @@ class Problem:
 
 def run(args: argparse.Namespace) -> int:
     """Check; return 0 without problems, 2 for config or source, 1 for a device or the disk."""
+    if args.draft is not None:
+        return _draft(args)
     from recorder.bus.control.addresses import check_socket
     from recorder.common.secret_masking import find_secret_keys, mask_passwords
     from recorder.recording.host.clocks import clock_state, summary
@@ -241,3 +246,15 @@ def _format_text(report: dict[str, Any]) -> str:
     if report["ok"]:
         lines.append("all is well")
     return "\n".join([table, *map(clean, lines)])
+
+
+def _draft(args: argparse.Namespace) -> int:
+    """Print a config that records the topics of a middleware; return 0, or 1 without a topic."""
+    from recorder.recording.supervisor.driver_registry import available_drivers
+    from recorder.recording.topic_draft import list_topics, make_draft
+
+    topics = list_topics(args.draft)
+    if not topics:
+        raise UsageError(f"--draft: {args.draft} has no topic")
+    emit(topics, args, lambda found: make_draft(args.draft, found, available_drivers()))
+    return 0

@@ -203,6 +203,10 @@ def _format_text(summary: dict[str, Any]) -> str:
         )
     headers = ["stream", "samples", "rate [Hz]", "first [s]", "last [s]", "size", "lost"]
     text = "\n".join(map(clean, lines)) + "\n\n" + format_table(headers, rows, right=range(1, 6))
+    topics = {name: s for name, s in summary["streams"].items() if "topic" in s}
+    if topics:
+        listed = [[n, clean(s["topic"]), clean(s["type"]) or None] for n, s in topics.items()]
+        text += "\n\n" + format_table(["stream", "topic", "type"], listed)
     if any("gaps" in stream for stream in summary["streams"].values()):
         text += "\n\n" + "\n".join(_format_gaps(summary))
     if (vrs := summary["record_format"]) is not None:

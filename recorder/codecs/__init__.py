@@ -21,8 +21,17 @@ import numpy.typing as npt
 
 from recorder.codecs.h264 import H264Decoder, is_key, picture_size, rgb_pixels
 from recorder.codecs.jpeg import decode_jpeg, encode_jpeg, jpeg_size
+from recorder.codecs.points import (
+    MOST_POINTS,
+    Column,
+    count_points,
+    pack_planes,
+    points_dtype,
+    transpose,
+    unpack_records,
+)
 from recorder.codecs.xz import WORTH, BlockUnpacker, XzCompressor, decompress, stored_stream
-from recorder.common.errors import FormatError, StreamChangedError
+from recorder.common.errors import FormatError, ProtocolError, StreamChangedError
 from recorder.common.files import Buffer
 
 if TYPE_CHECKING:
@@ -37,6 +46,9 @@ Encode = Callable[[npt.NDArray[Any]], Sequence[Buffer]]
 """Function from samples, [n, *shape], to frames: n of them, or one, as the framing demands."""
 Decode = Callable[[Buffer, npt.NDArray[Any], str], None]
 """Function that fills an array from a frame; the text names the frame in errors."""
+
+POINTS_SUFFIX = ".bin"
+"""Suffix of channels of ``points``, which their index lacks: ``points.bin``, ``points_i``."""
 
 _COPIED_BYTES = 4096  # up to here a copy is cheaper than a view
 _NPZ_KEY = "data"
@@ -121,6 +133,14 @@ class ChannelFormat(ABC):
     def fits(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:  # noqa: ARG002
         """Return whether a channel of that dtype and sample shape can have the format."""
         return True
+
+    def columns_fault(
+        self,
+        columns: Sequence[Column],
+        shape: tuple[int, ...],  # noqa: ARG002
+    ) -> str | None:
+        """Return why a channel of that sample shape cannot have those columns; None if it can."""
+        return f"{self.name} has no columns" if columns else None
 
     def files(self, channel: str) -> tuple[str, ...]:
         """Return the names of a channel's files (or its folder); the first is the channel's own."""
@@ -317,6 +337,57 @@ class Bytes(_Indexed):
         return f"{longest} bytes where at most {shape[0]} are declared"
 
 
+class Points(_Indexed):
+    """Format of sweeps of any number of points, each packed (`recorder.codecs.points`).
+
+    A sample is u1 [most points, bytes of a point], decoded with zeros behind its own points.  The
+    channel's `columns` give the bytes of a point a meaning; the index has no suffix ``.bin``.
+    """
+
+    holds = f"u1 [at most {MOST_POINTS} points, bytes of a point]"
+    row = "offset and points of each sweep", 2
+
+    def fits(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
+        return dtype == np.uint8 and len(shape) == 2 and shape[0] <= MOST_POINTS
+
+    def columns_fault(self, columns: Sequence[Column], shape: tuple[int, ...]) -> str | None:
+        try:
+            point_bytes = points_dtype(columns).itemsize
+        except ProtocolError as error:
+            return str(error)
+        if point_bytes == shape[1]:
+            return None
+        return f"the columns of a point have {point_bytes} bytes, not {shape[1]}"
+
+    def files(self, channel: str) -> tuple[str, ...]:
+        return channel, channel.removesuffix(POINTS_SUFFIX) + "_i"
+
+    def content(self, channel: ChannelSpec) -> ContentBlock:
+        return ContentBlock("custom", f"{channel.name}.points")
+
+    def encode(self, values: npt.NDArray[Any]) -> Sequence[Buffer]:
+        return [pack_planes([transpose(value)]) for value in values]
+
+    def decoder(self) -> Decode:
+        def decode(frame: Buffer, out: npt.NDArray[Any], where: str) -> None:
+            if fault := self.shape_fault(frame, out.shape):
+                raise FormatError(f"{where}: {fault}")
+            records = unpack_records(frame, out.shape[1], where)
+            out[: len(records)] = records
+            out[len(records) :] = 0
+
+        return decode
+
+    def shape_fault(self, frame: Buffer, shape: tuple[int, ...]) -> str | None:
+        try:
+            points = count_points(frame, shape[1], "a sweep")
+        except FormatError as error:
+            return str(error)
+        if points <= shape[0]:
+            return None
+        return f"{points} points where at most {shape[0]} are declared"
+
+
 class Npz(ChannelFormat):
     """Format with a file for each sample: a zip with one array (numpy, ``numpy.lib.format``)."""
 
@@ -421,6 +492,7 @@ CHANNEL_FORMATS: Mapping[str, ChannelFormat] = {
         Jpeg("mjpg"),
         H264("h264"),
         Bytes("bytes"),
+        Points("points"),
         Npz("npz", recorded_as="lzmaf"),
         Jpeg("jpg", recorded_as="mjpg"),
     )
@@ -437,6 +509,12 @@ def channel_files(channel: str, format_: str) -> tuple[str, ...]:
     """Return the names of a channel's files; of an unknown format, the channel's own alone."""
     found = CHANNEL_FORMATS.get(format_)
     return (channel,) if found is None else found.files(channel)
+
+
+def indexed_channels(index: str) -> tuple[str, ...]:
+    """Return the names that a channel may have whose index is the file `index`."""
+    stem = index.removesuffix("_i")
+    return () if stem == index else (stem, stem + POINTS_SUFFIX)
 
 
 def payload(

@@ -10,13 +10,14 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
 from recorder.codecs import CHANNEL_FORMATS, RECORDED_FORMATS, Framing
+from recorder.codecs.points import MOST_POINTS, Column, make_columns, points_dtype
 from recorder.codecs.raw_pixels import RawPixels, raw_pixels
 from recorder.common.errors import ProtocolError
 from recorder.config.names import STREAM_NAME
@@ -52,6 +53,7 @@ class ChannelSpec:
         device_time: whether values are device times in ns; a looped source adds its period to them.
         delta: whether values change little along the last axis (ranges), so that xz gets a delta
             filter.
+        columns: columns of a point, of the format ``points``.
     """
 
     name: str
@@ -62,6 +64,7 @@ class ChannelSpec:
     unit: str = ""
     device_time: bool = False
     delta: bool = False
+    columns: tuple[Column, ...] = ()
 
     def __post_init__(self) -> None:
         if not _CHANNEL_NAME.fullmatch(self.name) or self.name in (*TIME_CHANNELS, "meta.json"):
@@ -75,6 +78,8 @@ class ChannelSpec:
         found = CHANNEL_FORMATS[self.format]
         if not found.fits(self.np_dtype, self.shape):
             raise ProtocolError(f"channel {self.name!r}: {self.format} holds {found.holds}")
+        if fault := found.columns_fault(self.columns, self.shape):
+            raise ProtocolError(f"channel {self.name!r}: {fault}")
 
     @property
     def np_dtype(self) -> np.dtype[Any]:
@@ -110,7 +115,35 @@ class ChannelSpec:
     def meta(self) -> dict[str, Any]:
         """Make the channel's entry in ``meta.json``, with the keys that roverd's readers accept."""
         text = self.description + (f" [{self.unit}]" if self.unit else "")
-        return {"format": self.format, "type": self.dtype, "shape": list(self.shape), "desc": text}
+        entry = {"format": self.format, "type": self.dtype, "shape": list(self.shape), "desc": text}
+        columns = [column.to_meta() for column in self.columns]
+        return entry | ({"columns": columns} if columns else {})
+
+    def to_wire(self) -> dict[str, Any]:
+        """Convert the declaration to a plain mapping for msgpack and JSON."""
+        wire = {each.name: getattr(self, each.name) for each in fields(self)}
+        wire |= {"shape": list(self.shape), "columns": [c.to_meta() for c in self.columns]}
+        if not self.columns:
+            del wire["columns"]  # sessions on disk have the key only for points
+        return wire
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> ChannelSpec:
+        """Convert a mapping of `to_wire` to a declaration.
+
+        Raises:
+            ProtocolError, TypeError, KeyError: the declaration is invalid.
+        """
+        values = {**wire, "shape": tuple(wire["shape"])}
+        return cls(**{**values, "columns": make_columns(values.get("columns", ()))})
+
+
+def points_channel(
+    columns: Sequence[Column], description: str, name: str = "points.bin"
+) -> ChannelSpec:
+    """Return the channel of a stream whose samples are sweeps of points with those columns."""
+    shape = MOST_POINTS, points_dtype(columns).itemsize
+    return ChannelSpec(name, "points", "u1", shape, description, columns=tuple(columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +253,7 @@ class StreamSpec:
     def to_wire(self) -> dict[str, Any]:
         """Convert the declaration to a plain mapping for msgpack and JSON."""
         wire = {each.name: getattr(self, each.name) for each in fields(self)}
-        channels = [asdict(c) | {"shape": list(c.shape)} for c in self.channels]
+        channels = [channel.to_wire() for channel in self.channels]
         if not self.sporadic:
             del wire["sporadic"]  # sessions on disk have the key only where it is true
         return wire | {"channels": channels}
@@ -229,9 +262,7 @@ class StreamSpec:
     def from_wire(cls, wire: Mapping[str, Any]) -> StreamSpec:
         """Convert a mapping of `to_wire` to a declaration; raise ProtocolError if it is invalid."""
         try:
-            channels = tuple(
-                ChannelSpec(**{**c, "shape": tuple(c["shape"])}) for c in wire["channels"]
-            )
+            channels = tuple(map(ChannelSpec.from_wire, wire["channels"]))
             return cls(**{**wire, "channels": channels})
         except (TypeError, KeyError, ValueError) as error:
             raise ProtocolError(f"not a stream declaration: {error}") from None

@@ -53,7 +53,7 @@ T = TypeVar("T")
 SchemaOf = Callable[[str], DriverSchema]
 """Function from a driver's name to its schema; raises ConfigError for an unknown driver."""
 
-RECORDING_SCHEMES = frozenset({"vrs", "mcap"})
+RECORDING_SCHEMES = frozenset({"vrs", "mcap", "bag"})
 """Schemes whose address may name a part of the recording after a ``#``."""
 FILE_SCHEMES = frozenset({"file", "pcap", "osf", *RECORDING_SCHEMES, SESSION_SCHEME})
 """Schemes whose address is a path, relative to the config, that must exist."""
@@ -521,6 +521,7 @@ def _suggest_scheme(source: str, schema: DriverSchema) -> str:
     """Suggest a scheme for a source without one: `` (did you mean 'file:drive.mp4'?)``."""
     suffix = os.path.splitext(source)[1].lower()  # noqa: PTH122
     named = {".pcapng": "pcap", ".pcap": "pcap", ".mcap": "mcap", ".vrs": "vrs", ".osf": "osf"}
+    named |= {".db3": "bag"}
     guesses = ["file"] if re.search(r"[./]", source) else ["can"]
     if suffix in named:
         guesses.insert(0, named[suffix])

@@ -432,24 +432,35 @@ def _rebuild_samples(
         case "mjpg":
             return list(_split_frames(data, at, count))
         case _:
-            sizes = _read_sizes(reader.format, at, *index[0], group.start)
+            sizes = _read_sizes(reader.format, (at, at + len(data)), *index[0], group.start)
     if len(sizes) != count or sum(sizes) != len(data):
         raise FormatError(f"{len(data)} bytes were recorded, not {count} samples")
     ends = np.cumsum([0, *sizes]).tolist()
     return [data[low:high] for low, high in pairwise(ends)]
 
 
-def _read_sizes(format_: str, at: int, offset: int, index: bytes, first: int) -> list[int]:
-    """Return the size in bytes of each sample from `first` on, by the rows of an index."""
+def _read_sizes(
+    format_: str, span: tuple[int, int], offset: int, index: bytes, first: int
+) -> list[int]:
+    """Return the size in bytes of each sample from `first` on, by the rows of an index.
+
+    Args:
+        format_: the channel's format.
+        span: start and end of the samples in the data file.
+        offset: place of the rows in the index.
+        index: the rows.
+        first: index of the first sample.
+    """
     values, head = INDEXED[format_]
     begin = 8 * values * (first + head) if first else 0
     rows = np.frombuffer(index, "<u8").reshape(-1, values)[0 if first else head :]
     if offset != begin:
         raise FormatError("the digests of its index begin elsewhere")
-    if format_ != "lzmaf":
+    if format_ not in ("lzmaf", "points"):
         return [int(size) for size in rows[:, 1]]
-    ends = [at, *(int(end) for end in rows[:, 0])]
-    return [end - start for start, end in pairwise(ends)]
+    places = [int(place) for place in rows[:, 0]]
+    bounds = [span[0], *places] if format_ == "lzmaf" else [*places, span[1]]
+    return [end - start for start, end in pairwise(bounds)]
 
 
 def _split_frames(data: bytes, start: int, count: int) -> Iterator[bytes]:

@@ -142,7 +142,7 @@ def _parse_sensor(document: Document, name: str, entry: Any) -> SensorCalibratio
         raise document.fail(f"{key}.resolution", "missing; a camera model is for one resolution")
     pose = None
     if "T_sensor_rig" in (entry or {}):
-        pose = _parse_pose(document, f"{key}.T_sensor_rig", values["T_sensor_rig"])
+        pose = parse_pose(document, f"{key}.T_sensor_rig", values["T_sensor_rig"])
     return SensorCalibration(
         pose,
         values["model"],
@@ -153,7 +153,12 @@ def _parse_sensor(document: Document, name: str, entry: Any) -> SensorCalibratio
     )
 
 
-def _parse_pose(document: Document, key: str, values: Mapping[str, Any]) -> Floats:
+def parse_pose(document: Document, key: str, values: Mapping[str, Any]) -> Floats:
+    """Return the pose f8 [4, 4] of ``translation_m`` and ``quaternion_xyzw``.
+
+    Raises:
+        ConfigError: a value is missing or invalid; names file, line and key.
+    """
     parts = []
     for name, length in (("translation_m", 3), ("quaternion_xyzw", 4)):
         if values[name] is None or len(values[name]) != length:

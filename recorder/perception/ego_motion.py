@@ -71,7 +71,7 @@ def motion_around(
         sweep_ns: the sweep's stamp, which is the end of its measurement.
         period_ns: time from sweep to sweep.
     """
-    t_ns = np.linspace(sweep_ns - round(_PERIODS * period_ns), sweep_ns, _KNOTS).astype(np.int64)
+    t_ns = sweep_ns + np.linspace(-_PERIODS * period_ns, 0, _KNOTS).astype(np.int64)
     times = np.unique(np.append(t_ns, reference_ns))
     poses = poses_at(times)
     return Motion(times, poses, poses[int(np.searchsorted(times, reference_ns))])

@@ -33,6 +33,8 @@ def kind_of(stream: Stream | StreamSpec) -> Kind:
     meta = _get_meta(stream)
     if image_channel(stream) is not None:
         return "camera"
+    if cloud_channel(stream) is not None:
+        return "lidar"
     for channel, kind in (("rng", "lidar"), ("iq", "radar")):
         if channel in meta:
             return kind  # type: ignore[return-value]
@@ -45,6 +47,12 @@ def image_channel(stream: Stream | StreamSpec) -> str | None:
         if entry["format"] in PICTURE_FORMATS or raw_pixels(name, entry) is not None:
             return name
     return None
+
+
+def cloud_channel(stream: Stream | StreamSpec) -> str | None:
+    """Return the channel with a lidar's points as columns; None without such a channel."""
+    formats = {name: entry["format"] for name, entry in _get_meta(stream).items()}
+    return next((name for name, found in formats.items() if found == "points"), None)
 
 
 def _get_meta(stream: Stream | StreamSpec) -> Mapping[str, Mapping[str, Any]]:

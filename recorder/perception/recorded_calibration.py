@@ -4,14 +4,14 @@ Uncertain parts are left out, with the reason: a sensor whose frame moves in the
 model has no counterpart, a model for another picture size.
 
 The rig's frame is ``rig`` (this recorder's archives) or ``base_link`` (REP-105: x forward, y left,
-z up, as in the rig).  Camera frames are optical frames in both: z forward, x right, y down.
+z up, as in the rig), or the one that the import's choices name.  Camera frames are optical frames:
+z forward, x right, y down.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -21,20 +21,16 @@ from recorder.common.errors import FormatError
 from recorder.formats.bags.bag import Bag
 from recorder.formats.bags.contents import find_content
 from recorder.formats.bags.messages import Kind
-from recorder.formats.ros2.messages import CameraInfo, TransformStamped
-from recorder.perception.geometry import (
-    Floats,
-    quaternion_of_rotation,
-    rotation_of_quaternion,
-    transform,
-)
+from recorder.formats.ros2.messages import CameraInfo
+from recorder.perception.geometry import Floats, quaternion_of_rotation
+from recorder.perception.import_map import ImportMap
+from recorder.perception.recorded_poses import grow_tree
 from recorder.perception.recordings import ImportedSensor
+from recorder.perception.transforms import FrameTree, name_frame
 
 RIGS: Final = ("rig", "base_link")
 """Names of the rig's frame; the first one that the recording has is used."""
 
-_READ: Final = 2000  # messages of transforms, of each topic
-_STILL: Final = 1e-9  # a transform that changes by more moves
 _MESSAGES: Final = ("CameraInfo", "CameraCalibration")  # of ROS, of Foxglove
 _PINHOLE: Final = ("k1", "k2", "p1", "p2", "k3", "k4", "k5", "k6")
 _FISHEYE: Final = ("k1", "k2", "k3", "k4")
@@ -55,8 +51,12 @@ class RecordedCalibration:
     Attributes:
         sensors: the entries of ``calibration.yaml`` by sensor.
         notes: a sentence for each omission, with its reason.
+        tree: frames of the recording, with the mounts of the import's choices.
+        rig: frame of the rig; "": the recording has none.
     """
 
+    tree: FrameTree
+    rig: str
     sensors: dict[str, dict[str, Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -75,6 +75,7 @@ def recorded_calibration(
     sensors: list[ImportedSensor],
     frames: Mapping[str, str],
     sizes: Mapping[str, tuple[int, int]],
+    choices: ImportMap | None = None,
 ) -> RecordedCalibration:
     """Read a calibration from a recording's topics.
 
@@ -82,23 +83,27 @@ def recorded_calibration(
         bag: the recording.
         topics: those with transforms and models of cameras.
         sensors: the imported sensors.
-        frames: by sensor, the frame in its messages.
+        frames: by sensor, the frame in its messages; sensors without a frame are left out.
         sizes: by camera, width and height of its pictures.
+        choices: the import's choices.
     """
-    found = RecordedCalibration()
-    tree, models = _Tree(), dict[str, CameraInfo]()
+    choices, notes = choices or ImportMap(), list[str]()
+    tree, models = grow_tree(bag, topics, notes.append), dict[str, CameraInfo]()
+    rig = choices.rig or next((name for name in RIGS if name in tree.frames), "")
+    for mount in choices.mounts:
+        rig = rig or RIGS[-1]
+        tree.fix(name_frame(mount.frame), name_frame(mount.parent) or rig, mount.pose)
+    found = RecordedCalibration(tree, rig, notes=notes)
     for topic in topics:
-        if find_content(bag.topics[topic]).kind is Kind.TRANSFORMS:
-            if topic.rpartition("/")[2] == "tf" and bag.topics[topic].message_encoding == "cdr":
-                continue  # of ROS: what moves; what does not is on tf_static
-            for transforms in islice(_read(bag, topic, found.notes), _READ):
-                for each in transforms:
-                    tree.add(each)
-        elif (info := next(_read(bag, topic, found.notes), None)) is not None:
+        if find_content(bag.topics[topic]).kind is not Kind.CAMERA_MODEL:
+            continue
+        if (info := next(_read(bag, topic, found.notes), None)) is not None:
             models[topic] = info
     for sensor in sensors:
         entry: dict[str, Any] = {}
-        frame, turn = frames.get(sensor.name, ""), np.eye(3)
+        if (frame := frames.get(sensor.name)) is None:
+            continue
+        turn = np.eye(3)
         if (size := sizes.get(sensor.name)) is not None:
             rectified = _is_rectified(sensor.topic)
             try:
@@ -109,7 +114,7 @@ def recorded_calibration(
             except FormatError as error:
                 found.notes.append(f"{sensor.name}: no camera model: {error}")
         try:
-            if (pose := tree.in_rig(frame)) is not None:
+            if (pose := _find_place(found, frame)) is not None:
                 entry["T_sensor_rig"] = {
                     "translation_m": pose[:3, 3].tolist(),
                     "quaternion_xyzw": quaternion_of_rotation(pose[:3, :3] @ turn).tolist(),
@@ -136,57 +141,19 @@ def _read(bag: Bag, topic: str, notes: list[str]) -> Iterator[Any]:
         notes.append(f"{topic}: not used for the calibration from here on: {error}")
 
 
-class _Tree:
-    """Transforms from each frame to its parent."""
+def _find_place(found: RecordedCalibration, frame: str) -> Floats | None:
+    """Return ``T_sensor_rig`` f8 [4, 4] of a frame; None without any transform.
 
-    def __init__(self) -> None:
-        self._parents: dict[str, str] = {}
-        self._places: dict[str, Floats] = {}
-        self._moves: dict[str, str] = {}
-
-    def add(self, each: TransformStamped) -> None:
-        parent, child = each.header.frame_id.lstrip("/"), each.child_frame_id.lstrip("/")
-        if self._parents.setdefault(child, parent) != parent:
-            self._moves[child] = f"{child!r:.80} has two parents"
-            return
-        try:
-            place = transform(rotation_of_quaternion(each.rotation), each.translation)
-        except ValueError:
-            self._moves[child] = f"the transform of {child!r:.80} is no rotation"
-            return
-        if not np.isfinite(place).all():
-            self._moves[child] = f"the transform of {child!r:.80} is not finite"
-            return
-        known = self._places.setdefault(child, place)
-        if np.abs(known - place).max() > _STILL:
-            self._moves[child] = f"{child!r:.80} moves in {parent!r:.80}"
-
-    def in_rig(self, frame: str) -> Floats | None:
-        """Return ``T_sensor_rig`` f8 [4, 4] of a frame; None without any transform.
-
-        Raises:
-            FormatError: the transforms give no place; the message has the reason.
-        """
-        if not self._parents:
-            return None
-        frame = frame.lstrip("/")
-        frames = {*self._parents, *self._parents.values()}
-        rig = next((name for name in RIGS if name in frames), None)
-        if rig is None:
-            raise FormatError(f"the transforms have no frame {' or '.join(RIGS)}")
-        if not frame:
-            raise FormatError("its messages have no frame")
-        pose, at, seen = np.eye(4), frame, {frame}
-        while at != rig:
-            if at in self._moves:
-                raise FormatError(self._moves[at])
-            if at not in self._places:
-                raise FormatError(f"no transforms lead from its frame {frame!r:.80} to {rig!r}")
-            pose, at = self._places[at] @ pose, self._parents[at]
-            if at in seen:
-                raise FormatError(f"the transforms of {frame!r:.80} are a ring")
-            seen.add(at)
-        return pose
+    Raises:
+        FormatError: the transforms give no place; the message has the reason.
+    """
+    if not found.tree.frames:
+        return None
+    if not found.rig:
+        raise FormatError(f"the transforms have no frame {' or '.join(RIGS)}")
+    if not frame:
+        raise FormatError("its messages have no frame")
+    return found.tree.place(frame, found.rig)
 
 
 def _is_rectified(topic: str) -> bool:

@@ -2,13 +2,13 @@
 
 found = sensors_of(bag)
 found.sensors          # [ImportedSensor(name="front", driver="camera", topic="/front/image")]
-found.left_out         # {"/points": "no driver plays 'sensor_msgs/msg/PointCloud2' ('cdr')"}
+found.left_out         # {"/scan": "no driver plays 'sensor_msgs/msg/LaserScan' ('cdr')"}
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,37 +16,56 @@ from recorder.common.errors import UsageError
 from recorder.formats.bags.bag import Bag
 from recorder.formats.bags.contents import UnknownTopicError, find_content, is_copy
 from recorder.formats.bags.messages import Kind
+from recorder.perception.import_map import ImportMap
 
-DRIVERS: Final[Mapping[Kind, str]] = {
-    Kind.PICTURES: "camera",
-    Kind.IMU: "xsens",
-    Kind.PACKETS: "ouster",
-    Kind.POSITIONS: "gnss",
-    Kind.CAN_FRAMES: "can",
+ANY: Final = "topics"
+"""The driver that plays messages of any type, as they are."""
+
+DRIVERS: Final[Mapping[str, tuple[str, ...]]] = {
+    Kind.PICTURES: ("camera",),
+    Kind.IMU: ("imu", "xsens"),
+    Kind.PACKETS: ("ouster",),
+    Kind.CLOUDS: ("lidar",),
+    Kind.POSITIONS: ("gnss",),
+    Kind.CAN_FRAMES: ("can",),
 }
-"""The driver that plays each kind of topic."""
+"""Drivers that play a kind of topic; the first one that is installed plays it."""
 
-CALIBRATION: Final = frozenset({Kind.TRANSFORMS, Kind.CAMERA_MODEL})
-"""Kinds that contribute to a calibration."""
+PLAYERS: Final = frozenset(name for names in DRIVERS.values() for name in names)
+"""All drivers that decode messages."""
 
-_DEFAULT_NAMES: Final = {
+USES: Final = {
+    Kind.TRANSFORMS: "mounts and poses",
+    Kind.CAMERA_MODEL: "camera models",
+    Kind.POSES: "poses",
+    Kind.LOSSES: "losses",
+}
+"""What the import makes of topics that no sensor plays."""
+
+CALIBRATION: Final = frozenset({Kind.TRANSFORMS, Kind.CAMERA_MODEL, Kind.POSES})
+"""Kinds that contribute to a calibration or to poses."""
+
+_DEFAULT_NAMES: Final[Mapping[str, str]] = {
     Kind.PICTURES: "camera",
     Kind.IMU: "imu",
     Kind.PACKETS: "lidar",
+    Kind.CLOUDS: "lidar",
     Kind.POSITIONS: "gnss",
     Kind.CAN_FRAMES: "bus",
 }
-_ENDINGS: Final[Mapping[Kind, frozenset[str]]] = {
+_ENDINGS: Final[Mapping[str, frozenset[str]]] = {
     Kind.PICTURES: frozenset(
         {"image", "image_raw", "image_color", "image_rect", "image_rect_color", "compressed"}
-        | {"image_compressed", "raw"}
+        | {"image_compressed", "raw", "compressed_video", "h264", "h265", "video"}
     ),
     Kind.IMU: frozenset({"data", "data_raw", "raw"}),
     Kind.PACKETS: frozenset({"lidar_packets"}),
+    Kind.CLOUDS: frozenset({"points", "points_raw", "point_cloud", "pointcloud", "cloud"}),
     Kind.POSITIONS: frozenset({"fix", "navsatfix"}),
     Kind.CAN_FRAMES: frozenset({"frames", "from_can_bus", "received_messages"}),
 }
-_SUFFIXES: Final = {Kind.PACKETS: "_imu", Kind.IMU: "_gnss"}  # of a driver's further stream
+# Of a driver's further stream.
+_SUFFIXES: Final[Mapping[str, str]] = {Kind.PACKETS: "_imu", Kind.IMU: "_gnss"}
 _BESIDE: Final = ("imu_packets", "zone_packets", "telemetry_packets")
 _SENSOR: Final = re.compile(r"[a-z][a-z0-9_]{0,55}")
 _LONGEST_NAME: Final = 50
@@ -60,14 +79,19 @@ class ImportedSensor:
     Attributes:
         name: the sensor's.
         driver: the driver that plays it.
-        topic: the topic that is played.
-        messages: number of messages of that topic.
+        topic: the topic that is played; "": the driver `ANY` plays several.
+        messages: number of messages of its topics.
+        topics: all its topics.
     """
 
     name: str
     driver: str
     topic: str
     messages: int
+    topics: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "topics", self.topics or (self.topic,))
 
 
 @dataclass(slots=True)
@@ -77,12 +101,14 @@ class Findings:
     Attributes:
         sensors: in the order of the topics.
         left_out: by topic, why it is not imported.
-        for_calibration: topics that contribute to a calibration.
+        uses: by topic that no sensor plays, what is made of it.
+        for_calibration: topics that contribute to a calibration or to poses.
         counts_losses: the recording has a topic with its losses, which become the session's.
     """
 
     sensors: list[ImportedSensor] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
+    uses: dict[str, str] = field(default_factory=dict)
     for_calibration: list[str] = field(default_factory=list)
     counts_losses: bool = False
 
@@ -91,6 +117,8 @@ def sensors_of(
     bag: Bag,
     wanted: Mapping[str, str | None] | None = None,
     unread: Mapping[str, str] | None = None,
+    drivers: Collection[str] = PLAYERS,
+    choices: ImportMap | None = None,
 ) -> Findings:
     """Find the sensors of a recording.
 
@@ -98,60 +126,124 @@ def sensors_of(
         bag: the recording.
         wanted: the topics to play, with the names of their sensors; None as a name: made of the
             topic.  None: all topics, without those whose samples another topic has.
-        unread: topics that cannot be read, with the reason: they are left out.
+        unread: topics that the driver of their type cannot read, with the reason.
+        drivers: the drivers that are installed.
+        choices: the import's choices.
 
     Raises:
-        UsageError: a wanted topic is not there or cannot be played, or a name cannot be a sensor's.
+        UsageError: a wanted topic is not there or cannot be played, a name cannot be a sensor's, or
+            a driver is not installed.
     """
-    kinds: dict[str, Kind] = {}
-    found = Findings()
+    found, choices = Findings(), choices or ImportMap()
+    keys = _find_keys(bag, found)
+    played: dict[str, str] = {}  # topics with their drivers
+    for topic, key in keys.items():
+        entry = choices.of(topic)
+        if entry.skip:
+            found.left_out[topic] = "is skipped by the file of choices"
+            continue
+        if key in USES:
+            found.uses[topic] = USES[Kind(key)]
+        if key in CALIBRATION:
+            found.for_calibration.append(topic)
+        found.counts_losses |= key is Kind.LOSSES
+        if entry.driver is not None:
+            played[topic] = _check_driver(topic, entry.driver, drivers)
+        elif key in USES:
+            continue
+        elif topic in (unread or {}):
+            found.left_out[topic] = (unread or {})[topic]
+        elif not bag.topics[topic].count:
+            found.left_out[topic] = "has no message"
+        elif _is_metadata(topic, keys):
+            found.uses[topic] = "metadata of the lidar beside it"
+        elif key is Kind.PACKETS and topic.endswith(_BESIDE):
+            _sort_beside(topic, keys, found)
+        elif (driver := next((d for d in DRIVERS.get(key, ()) if d in drivers), "")) != "":
+            played[topic] = driver
+        elif topic not in found.left_out:
+            found.left_out[topic] = _explain(bag, topic)
+    copies = {} if wanted is not None else _find_copies(bag, played, keys)
+    raw = _find_raw(bag, found, copies, choices) if ANY in drivers else []
+    found.left_out |= copies
+    played = {topic: driver for topic, driver in played.items() if topic not in copies}
+    played |= dict.fromkeys(raw, ANY)
+    if wanted is not None:
+        _check_wanted(wanted, bag, played, found.left_out)
+        for topic in played.keys() - wanted.keys():
+            found.left_out[topic] = "was not selected"
+        played = {topic: driver for topic, driver in played.items() if topic in wanted}
+    given = {topic: (wanted or {}).get(topic) or choices.of(topic).sensor for topic in played}
+    _check_names([name for name in given.values() if name is not None])
+    together = [t for t, driver in played.items() if driver == ANY and given[t] is None]
+    names = _assign_names({t: n for t, n in given.items() if t not in together}, keys)
+    for topic, name in names.items():
+        count = bag.topics[topic].count
+        found.sensors.append(ImportedSensor(name, played[topic], topic, count))
+    if together:
+        name = _reserve_name(ANY, "", set(names.values()))
+        count = sum(bag.topics[topic].count for topic in together)
+        found.sensors.append(ImportedSensor(name, ANY, "", count, tuple(together)))
+    for topic in played:
+        found.left_out.pop(topic, None)
+    return found
+
+
+def _find_keys(bag: Bag, found: Findings) -> dict[str, str]:
+    """Return the kind of each topic, "" if unknown; topics that no source can name are left out."""
+    keys: dict[str, str] = {}
     for topic in sorted(bag.topics):
         if "#" in topic or not topic.isprintable():
             found.left_out[topic] = _NO_SOURCE
             continue
         try:
-            kinds[topic] = find_content(bag.topics[topic]).kind
-        except UnknownTopicError as error:
-            found.left_out[topic] = str(error)
-    unread = unread or {}
-    played: dict[str, str | None] = {}
-    for topic, kind in kinds.items():
-        if topic in unread:
-            found.left_out[topic] = unread[topic]
-        elif kind in CALIBRATION:
-            found.for_calibration.append(topic)
-        elif kind is Kind.LOSSES:
-            found.counts_losses = True
-        elif kind not in DRIVERS:
-            if not _is_metadata(topic, kinds):
-                found.left_out[topic] = f"no driver plays {kind}"
-        elif topic.endswith(_BESIDE):
-            if not topic.endswith("imu_packets"):
-                found.left_out[topic] = "its packets are not read"
-            elif not _has_lidar(topic, kinds):
-                found.left_out[topic] = "packets of an IMU without those of its lidar"
-        elif not bag.topics[topic].count:
-            found.left_out[topic] = "has no message"
-        else:
-            played[topic] = None
-    if wanted is None:
-        copies = _find_copies(bag, played, kinds)
-        found.left_out |= copies
-        played = {topic: name for topic, name in played.items() if topic not in copies}
+            keys[topic] = find_content(bag.topics[topic]).kind
+        except UnknownTopicError:
+            keys[topic] = ""
+    return keys
+
+
+def _check_driver(topic: str, driver: str, drivers: Collection[str]) -> str:
+    if driver not in drivers:
+        known = ", ".join(sorted(drivers))
+        raise UsageError(f"topics.{topic}: no driver {driver!r:.80}; those installed: {known}")
+    return driver
+
+
+def _sort_beside(topic: str, keys: Mapping[str, str], found: Findings) -> None:
+    """Sort a topic with packets of an Ouster that are not its sweeps."""
+    if not topic.endswith("imu_packets"):
+        found.left_out[topic] = "its packets are not read"
+    elif not _has_lidar(topic, keys):
+        found.left_out[topic] = "packets of an IMU without those of its lidar"
     else:
-        _check_wanted(wanted, bag, played, found.left_out)
-        for topic in played.keys() - wanted.keys():
-            found.left_out[topic] = "was not selected"
-        played = {topic: wanted[topic] for topic in played if topic in wanted}
-    names = _assign_names(played, kinds)
-    found.sensors = [
-        ImportedSensor(names[topic], DRIVERS[kinds[topic]], topic, bag.topics[topic].count)
-        for topic in played
-    ]
-    return found
+        found.uses[topic] = "the IMU of the lidar beside it"
 
 
-def _find_copies(bag: Bag, played: Collection[str], kinds: Mapping[str, Kind]) -> dict[str, str]:
+def _explain(bag: Bag, topic: str) -> str:
+    """Explain why no installed driver plays a topic."""
+    try:
+        kind = find_content(bag.topics[topic]).kind
+    except UnknownTopicError as error:
+        return str(error)
+    wanted = f": needs the driver {DRIVERS[kind][0]!r}" if kind in DRIVERS else ""
+    return f"no driver plays {kind}{wanted}"
+
+
+def _find_raw(bag: Bag, found: Findings, copies: Collection[str], choices: ImportMap) -> list[str]:
+    """Return the topics that are played as they are: all that would be left out, or only used.
+
+    What is used is whole in the session as well: a calibration holds a part of the transforms.
+    """
+    topics = {*found.left_out, *found.for_calibration} - set(copies)
+    return sorted(
+        topic
+        for topic in topics
+        if topic.isprintable() and bag.topics[topic].count and not choices.of(topic).skip
+    )
+
+
+def _find_copies(bag: Bag, played: Collection[str], keys: Mapping[str, str]) -> dict[str, str]:
     """Return the topics whose samples another played topic has, with the reason to skip them.
 
     Of raw and compressed pictures, the topic with more messages is played; with equal counts, the
@@ -160,13 +252,13 @@ def _find_copies(bag: Bag, played: Collection[str], kinds: Mapping[str, Kind]) -
     copies: dict[str, str] = {}
     for topic in played:
         compressed = f"{topic}/compressed"
-        if kinds[topic] is kinds.get(compressed) is Kind.PICTURES and compressed in played:
+        if keys[topic] is keys.get(compressed) is Kind.PICTURES and compressed in played:
             raw_count, count = bag.topics[topic].count, bag.topics[compressed].count
             copy, other = (compressed, topic) if raw_count > count else (topic, compressed)
             more = "" if raw_count == count else ", which has more of them"
             copies[copy] = f"its pictures are those of {other}{more}"
-        elif kinds[topic] is Kind.POSITIONS:
-            positions = [name for name in played if kinds[name] is Kind.POSITIONS]
+        elif keys[topic] is Kind.POSITIONS:
+            positions = [name for name in played if keys[name] is Kind.POSITIONS]
             if is_copy(bag, topic, positions):
                 copies[topic] = f"its positions are those of {topic.removesuffix('/fix')}"
     return copies
@@ -174,7 +266,7 @@ def _find_copies(bag: Bag, played: Collection[str], kinds: Mapping[str, Kind]) -
 
 def played_topics(bag: Bag, found: Findings) -> set[str]:
     """Return the topics that a recording's sensors play: their own, and those of lidars' IMUs."""
-    topics = {sensor.topic for sensor in found.sensors}
+    topics = {topic for sensor in found.sensors for topic in sensor.topics}
     lidars = {s.topic.rpartition("/")[0] for s in found.sensors if s.driver == "ouster"}
     return topics | {
         topic
@@ -189,72 +281,81 @@ def _check_wanted(
     played: Collection[str],
     left_out: Mapping[str, str],
 ) -> None:
-    for topic, name in wanted.items():
+    for topic in wanted:
         if topic not in bag.topics:
             known = ", ".join(sorted(played)) or "none"
             raise UsageError(f"{bag.path}: has no topic {topic!r:.200}; those to import: {known}")
         if topic not in played:
             reason = left_out.get(topic, "is used with the others, and is not played by itself")
             raise UsageError(f"{bag.path}: topic {topic!r:.200} cannot be imported: {reason}")
-        if name is not None and not _SENSOR.fullmatch(name):
+    _check_names([name for name in wanted.values() if name is not None])
+
+
+def _check_names(names: Sequence[str]) -> None:
+    for name in names:
+        if not _SENSOR.fullmatch(name):
             raise UsageError(
                 f"{name!r:.100} cannot be a sensor's name: use a lower-case letter, then up to 55 "
                 "lower-case letters, digits and '_'"
             )
-    names = [name for name in wanted.values() if name is not None]
     if twice := {name for name in names if names.count(name) > 1}:
         raise UsageError(f"two topics would be the sensor {min(twice)!r}")
 
 
-def _has_lidar(topic: str, kinds: Mapping[str, Kind]) -> bool:
+def _has_lidar(topic: str, keys: Mapping[str, str]) -> bool:
     """Return whether packets of a lidar are beside a topic."""
     namespace = topic.rpartition("/")[0]
     return any(
-        kind is Kind.PACKETS
+        key is Kind.PACKETS
         and other.rpartition("/")[0] == namespace
         and not other.endswith(_BESIDE)
-        for other, kind in kinds.items()
+        for other, key in keys.items()
     )
 
 
-def _is_metadata(topic: str, kinds: Mapping[str, Kind]) -> bool:
+def _is_metadata(topic: str, keys: Mapping[str, str]) -> bool:
     """Return whether a topic is the metadata of a lidar, which its driver reads."""
-    return kinds[topic] is Kind.TEXT and "metadata" in topic and _has_lidar(topic, kinds)
+    return keys[topic] is Kind.TEXT and "metadata" in topic and _has_lidar(topic, keys)
 
 
-def _assign_names(played: Mapping[str, str | None], kinds: Mapping[str, Kind]) -> dict[str, str]:
+def _assign_names(played: Mapping[str, str | None], keys: Mapping[str, str]) -> dict[str, str]:
     """Return a unique name for each topic: the given one, or one derived from the topic."""
     names = {topic: name for topic, name in played.items() if name is not None}
-    taken = set(names.values())
-    taken |= {name + suffix for name in taken for suffix in _SUFFIXES.values()}
+    taken = {each for topic, name in names.items() for each in _list_streams(name, keys[topic])}
     for topic in played:  # of lidars first: their IMUs are streams with names of their own
-        if topic not in names and kinds[topic] is Kind.PACKETS:
-            names[topic] = _reserve_name(_derive_name(topic, kinds[topic]), taken)
+        if topic not in names and keys[topic] is Kind.PACKETS:
+            names[topic] = _reserve_name(_derive_name(topic, keys[topic]), keys[topic], taken)
     for topic in played:
         if topic not in names:
-            names[topic] = _reserve_name(_derive_name(topic, kinds[topic]), taken)
+            names[topic] = _reserve_name(_derive_name(topic, keys[topic]), keys[topic], taken)
     return names
 
 
-def _derive_name(topic: str, kind: Kind) -> str:
+def _derive_name(topic: str, key: str) -> str:
     """Return a sensor's name, such as ``front`` for ``/front/image_raw/compressed``.
 
     ``/imu/data`` becomes ``imu``.
     """
+    default = _DEFAULT_NAMES.get(key, "topic")
     parts = [part for part in topic.lower().split("/") if part]
-    while parts and parts[-1] in _ENDINGS[kind]:
+    while parts and parts[-1] in _ENDINGS.get(key, ()):
         parts.pop()
     name = re.sub(r"[^a-z0-9]+", "_", "_".join(parts)).strip("_")[:_LONGEST_NAME].strip("_")
     if not name:
-        return _DEFAULT_NAMES[kind]
-    return name if name[0].isalpha() else f"{_DEFAULT_NAMES[kind]}_{name}"
+        return default
+    return name if name[0].isalpha() else f"{default}_{name}"
 
 
-def _reserve_name(name: str, taken: set[str]) -> str:
+def _reserve_name(name: str, key: str, taken: set[str]) -> str:
     """Return the name, with a number if it is in use; reserve it and its further streams' names."""
     free, number = name, 1
-    while {free, *(free + suffix for suffix in _SUFFIXES.values())} & taken:
+    while _list_streams(free, key) & taken:
         number += 1
         free = f"{name}_{number}"
-    taken |= {free, *(free + suffix for suffix in _SUFFIXES.values())}
+    taken |= _list_streams(free, key)
     return free
+
+
+def _list_streams(name: str, key: str) -> set[str]:
+    """Return the names of a sensor's streams."""
+    return {name} | ({name + _SUFFIXES[key]} if key in _SUFFIXES else set())

@@ -6,6 +6,8 @@ signals of a message, and declares the message in its settings.
 
 A sample of a stream of datagrams is a datagram: ``payload`` (its bytes), ``source`` (u1[16], the
 sender's IP address, IPv4 as ::ffff:a.b.c.d), ``source_port`` and ``port`` (u2, the destination's).
+
+A sample of a stream of a topic's messages is a message; see `recorder.formats.recorded_topic`.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Final
 
 from recorder.codecs import Framing
 from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.formats.recorded_topic import MESSAGE, NUMBER, PUBLISHER, SOURCE_TIME
 from recorder.session.stream import Stream
 
 EXTENDED: Final = 0x8000_0000
@@ -42,6 +45,12 @@ _DATAGRAMS: Final[_Forms] = {
     "source_port": ("raw", "u2", ([],)),
     "port": ("raw", "u2", ([],)),
 }
+_MESSAGES: Final[_Forms] = {
+    MESSAGE: ("bytes", "u1", ()),
+    NUMBER: ("raw", "u8", ([],)),
+    PUBLISHER: ("raw", "u2", ([],)),
+    SOURCE_TIME: ("raw", "u8", ([],)),
+}
 _SIGNAL_SETTINGS: Final = frozenset({"message", "id", "cycle_s"})
 _UNKNOWN_IPV4: Final = bytes(10) + b"\xff\xff" + bytes(4)
 
@@ -60,6 +69,11 @@ def holds_can_signals(stream: Stream | StreamSpec) -> bool:
 def holds_datagrams(stream: Stream | StreamSpec) -> bool:
     """Return whether the samples of a stream are UDP datagrams."""
     return _has_channels(stream, _DATAGRAMS)
+
+
+def holds_messages(stream: Stream | StreamSpec) -> bool:
+    """Return whether the samples of a stream are messages of a topic, as they came."""
+    return _has_channels(stream, _MESSAGES)
 
 
 def _has_channels(stream: Stream | StreamSpec, forms: _Forms) -> bool:

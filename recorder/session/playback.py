@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.codecs import CHANNEL_FORMATS, channel_files
+from recorder.codecs.points import make_columns
 from recorder.codecs.streams import TIME_CHANNELS, ChannelSpec, StreamSpec
 from recorder.common.errors import FormatError, ProtocolError
 from recorder.session.events import INCOMPLETE
@@ -308,6 +309,7 @@ def _create_channel_spec(stream: Stream, name: str) -> ChannelSpec:
         description=text,
         unit=unit,
         device_time=name == "t_col",
+        columns=make_columns(entry.get("columns", ())),
     )
 
 

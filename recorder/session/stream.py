@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recorder.codecs import indexed_channels
 from recorder.codecs.storage import ChannelReader, open_channel
 from recorder.codecs.streams import TIME_CHANNELS, ChannelSpec, StreamSpec
 from recorder.common.errors import FormatError, SessionError
@@ -412,8 +413,8 @@ def _redeclare(channel: ChannelSpec, replaced: Mapping[str, Mapping[str, Any]]) 
 def read_channels(folder: Path) -> dict[str, dict[str, Any]]:
     """Read a sensor's channels: its ``meta.json``, with the entries of the files beside it.
 
-    A format that roverd's readers refuse has its index in ``meta.json``, ``NAME_i``, and its own
-    entry in ``NAME.json``.  Here that entry takes the place of the index.
+    A format that roverd's readers refuse has its index in ``meta.json``, such as ``NAME_i``, and
+    its own entry in ``NAME.json``.  Here that entry takes the place of the index.
 
     Raises:
         FormatError: a file is missing or not JSON, or an entry lacks a key or has a wrong value.
@@ -421,12 +422,13 @@ def read_channels(folder: Path) -> dict[str, dict[str, Any]]:
     meta = read_meta(folder)
     channels = {}
     for name, entry in meta.items():
-        video = name.removesuffix("_i")
-        path = folder / f"{video}.json"
-        if video in meta or video == name or not path.exists():
+        for own in indexed_channels(name):
+            path = folder / f"{own}.json"
+            if own not in meta and path.exists():
+                channels[own] = _check_entry(path, own, _read_json(path))
+                break
+        else:
             channels[name] = entry
-            continue
-        channels[video] = _check_entry(path, video, _read_json(path))
     return channels
 
 

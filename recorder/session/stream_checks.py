@@ -109,7 +109,8 @@ class StreamCheck:
     def _check_declarations(self) -> None:
         meta, path = self.stream.meta, self.stream.path / "meta.json"
         for name, keys in meta.items():
-            for key in sorted(keys.keys() - LEGAL_KEYS):
+            legal = LEGAL_KEYS | ({"columns"} if keys["format"] == "points" else set())
+            for key in sorted(keys.keys() - legal):  # the entry of points is not in meta.json
                 self._report_error(
                     "keys", f"{path}: {name}: key {key!r} crashes roverd's readers", name
                 )
@@ -132,7 +133,11 @@ class StreamCheck:
         spec = self.stream.spec
         for channel in spec.channels if spec is not None else ():
             entry = meta.get(channel.name)
-            if entry is None or not _matches(entry, channel.format, channel.dtype, channel.shape):
+            if (
+                entry is None
+                or not _matches(entry, channel.format, channel.dtype, channel.shape)
+                or entry.get("columns") != channel.meta().get("columns")
+            ):
                 text = f"{path}: {channel.name}: is not as its driver declared"
                 self._report_error("declared", text, channel.name)
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import msgspec
 
+from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError, SessionError
+from recorder.formats.recorded_topic import find_topic
 from recorder.session.accounts import Accounts, read_accounts, sum_incomplete
 from recorder.session.discovery import walk
 from recorder.session.event_clips import KeptEvent
@@ -67,6 +69,16 @@ class Filter:
 EVERY = Filter()
 
 
+def _describe_topic(spec: StreamSpec, problems: list[str]) -> dict[str, str]:
+    """Return name and type of the topic whose messages a stream holds; empty for other streams."""
+    try:
+        topic = find_topic(spec)
+    except FormatError as error:
+        problems.append(f"{spec.name}: {error}")
+        return {}
+    return {} if topic is None else {"topic": topic.name, "type": topic.type_name}
+
+
 def summarize(
     session: Session, *, gaps: bool = False, accounts: Accounts | None = None
 ) -> dict[str, Any]:
@@ -96,6 +108,7 @@ def summarize(
           duration_ns, cause, count, estimate, first_seq, last_seq}``
           (`recorder.session.loss_accounts`), the first `MOST_GAPS`, and ``gaps_left_out``, the
           number of the others;
+        - per stream of a topic's messages ``topic`` and ``type``;
         - ``record_format``: content of ``session.vrs``, ``{bytes, records, indexed, streams}``
           (see `describe_vrs`); null if the session has none;
         - ``commits``: durations of the commits, ``{count, half_ms, most_ms, longest_ms}``: half of
@@ -121,6 +134,8 @@ def summarize(
         entry |= {"bytes": 0, "channels": [] if stream is None else list(stream.meta)}
         if stream is not None or name in session.broken:
             entry["bytes"] = folder_bytes(session.path / name)
+        if (spec := session.declared.get(name)) is not None:
+            entry |= _describe_topic(spec, problems)
         if gaps:
             entry |= _list_gaps(stream, found.lost.get(name, ()), problems)
     start_ns, end_ns = found.start_ns, found.end_ns

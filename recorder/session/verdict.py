@@ -197,7 +197,8 @@ def _judge_losses(
         what = _UNCOUNTED.get(cause, "uncounted loss")
         why = f"; {_explain(cause)}" if cause in CAUSES and what == "uncounted loss" else ""
         yield Reason(what, name, format_intervals(intervals) + why)
-    silent = stream["samples"] == 0 and not counted and not uncounted
+    quiet = any(name in entry.get("quiet", ()) for entry in found.sensors.values())
+    silent = stream["samples"] == 0 and not counted and not uncounted and not quiet
     if silent and found.recorded and not found.live:
         yield Reason("no samples", name, "declared, but without a sample and without a loss")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ import numpy as np
 import pytest
 from mcap.writer import CompressionType
 
+from recorder.perception.calibration import session_calibration
+from recorder.perception.poses import find_poses
+from recorder.recording.supervisor import driver_registry
 from recorder.session.reader import Session
 from tests.acceptance.command import (
     assert_nothing_lost,
@@ -19,6 +23,7 @@ from tests.acceptance.command import (
 )
 from tests.drivers.ouster.rig import T0_NS, capture, flat, imu_packet, make_info, ouster_messages
 from tests.formats.bags.kit import (
+    OLD_DRIVERS,
     SECOND,
     START_NS,
     Sent,
@@ -31,7 +36,9 @@ from tests.formats.bags.kit import (
     turn,
     write_bag,
     write_mcap,
+    write_sqlite,
 )
+from tests.perception import test_recorded_poses as poses
 from tests.perception.test_recorded_calibration import OPTICAL, info, transforms
 
 FRAME_NS, STEP_NS = 50_000_000, 10_000_000
@@ -49,6 +56,12 @@ def jpegs(session: Session, stream: str) -> list[bytes]:
 def values(session: Session, stream: str, channel: str) -> Any:
     reader = session.streams[stream].channels[channel]
     return reader.read(0, len(session.streams[stream]))
+
+
+@pytest.fixture(autouse=True)
+def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No drivers but those that are always installed: others take more topics."""
+    monkeypatch.setattr(driver_registry, "available_drivers", lambda: sorted(OLD_DRIVERS))
 
 
 def drive() -> list[Sent]:
@@ -245,3 +258,25 @@ def test_a_clock_that_was_set_back_is_reported_once(tmp_path: Path) -> None:
         moved = [event for event in of_time if event["cause"] == "moved"]
         assert [(e["stream"], e["count"]) for e in moved] == [("imu", 1)]
     assert_sound(tmp_path / "s")
+
+
+@pytest.mark.parametrize("write", [write_mcap, write_sqlite])
+def test_transforms_of_a_driving_vehicle_become_mounts_and_poses(
+    tmp_path: Path, write: Callable[[Path, list[Sent]], Path]
+) -> None:
+    pictures = [compressed("/c/image_raw", jpeg(n), START_NS + n * FRAME_NS) for n in range(40)]
+    mount = ("base_link", "camera_optical", (1, 2, 3), OPTICAL)
+    sent = [*pictures, *poses.drive(), poses.tf("/tf_static", START_NS, mount)]
+    path = write(tmp_path / "drive_0.bag", sorted(sent, key=lambda each: each.log_ns))
+    ran = here("import", path, "--root", tmp_path, "--name", "s", "--format", "json")
+    assert (ran.code, ran.complaints) == (0, [])
+    assert ran.result["poses"] == "96 poses of 'base_link' in 'map', from /tf"
+    assert ran.result["calibrated"]
+    assert_sound(tmp_path / "s")
+    with Session(tmp_path / "s", virtual=True) as opened:
+        source = find_poses(opened, session_calibration(tmp_path / "s"))
+        assert source.describe() == {"source": "sensor _pose", "measured": True}
+        (block,) = source.blocks()
+        assert np.array_equal(block[0], START_NS + np.arange(2, 98) * 20_000_000)
+        assert np.abs(block[1] - poses.truth(block[0])).max() < 1e-7
+        assert times(opened, "c")[0] == START_NS - 3_000_000

@@ -49,6 +49,7 @@ def test_the_bare_command_prints_its_help(capsys: pytest.CaptureFixture[str]) ->
         ("camera", "drive.mp4", "did you mean 'file:drive.mp4'?"),
         ("camera", "/dev/video0", "did you mean 'v4l2:/dev/video0'?"),
         ("camera", "drive.mcap", "did you mean 'mcap:drive.mcap'?"),
+        ("camera", "drive_0.db3", "did you mean 'bag:drive_0.db3'?"),
         ("camera", "sim", "did you mean 'sim:'?"),
         ("ouster", "data/sweeps.pcap", "did you mean 'pcap:data/sweeps.pcap'?"),
         ("can", "can0", "did you mean 'can:can0'?"),

@@ -47,6 +47,7 @@ def test_a_session_is_named_after_its_file(tmp_path: Path) -> None:
     for name, wanted in (
         ("drive 1.mcap", "drive_1"),
         (".hidden.mcap", "hidden"),
+        ("drive_0.db3.zstd", "drive_0"),
         ("äö.mcap", "imported"),
         ("x" * 200 + ".mcap", "x" * 80),
         ("2024-05-01T10:00.mcap", "2024-05-01T10_00"),

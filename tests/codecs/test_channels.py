@@ -29,6 +29,7 @@ from recorder.common.errors import FormatError, ProtocolError, StorageError
 from recorder.common.files import PosixDisk
 from tests.codecs.storage_contract import ChannelContract, Message
 from tests.codecs.test_h264_storage import TestH264 as H264Suite
+from tests.codecs.test_points import TestPoints as PointsSuite
 from tests.codecs.test_variable import TestBytes as BytesSuite
 
 HEADER_BYTES = AviLayout.of(40, 24, 20.0).header_bytes
@@ -190,12 +191,12 @@ def test_every_format_has_a_codec_and_a_storage() -> None:
 
 
 def test_every_recorded_format_is_in_this_suite() -> None:
-    suites = [TestRaw, TestLzma, TestLzmaf, TestMjpg, H264Suite, BytesSuite]
+    suites = [TestRaw, TestLzma, TestLzmaf, TestMjpg, H264Suite, BytesSuite, PointsSuite]
     assert {suite.spec.format for suite in suites} == set(RECORDED_FORMATS)
     assert {found.recorded_as for found in CHANNEL_FORMATS.values()} == set(RECORDED_FORMATS)
 
 
-@pytest.mark.parametrize("name", sorted(CHANNEL_FORMATS.keys() - {"h264", "bytes"}))
+@pytest.mark.parametrize("name", sorted(CHANNEL_FORMATS.keys() - {"h264", "bytes", "points"}))
 def test_what_a_format_encodes_it_decodes(name: str) -> None:
     """Also of formats that are not recorded, whose frames are files."""
     codec, rng = CHANNEL_FORMATS[name], np.random.default_rng(2)
@@ -359,7 +360,10 @@ def test_lzmaf_resume_wants_lengths_of_one_sample(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fmt", RECORDED_FORMATS)
 def test_resume_at_nothing(tmp_path: Path, fmt: str) -> None:
     """A commit may come before a file's first bytes reached the kernel."""
-    spec = ChannelSpec("c", fmt, "u1", (8,) if fmt == "bytes" else (8, 8, 3))
+    if fmt == "points":
+        spec = PointsSuite.spec
+    else:
+        spec = ChannelSpec("c", fmt, "u1", (8,) if fmt == "bytes" else (8, 8, 3))
     files = create_writer(tmp_path, spec, PosixDisk(), None).files
     for file in files:
         file.close()

@@ -11,10 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.codecs import RECORDED_FORMATS
-from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.codecs.points import Column
+from recorder.codecs.streams import ChannelSpec, StreamSpec, points_channel
 from recorder.common.errors import ProtocolError
 
 DTYPES = ["u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8", "c8", "c16"]
+
+
+def point_columns() -> st.SearchStrategy[Column]:
+    sizes = st.lists(st.integers(1, 9), max_size=2).map(tuple)
+    kinds, text = st.sampled_from(["u1", "u2", "i4", "f4", "f8"]), st.text(max_size=5)
+    return st.builds(Column, st.sampled_from(["xyz", "ring", "a"]), kinds, sizes, text, text)
 
 
 @st.composite
@@ -28,6 +35,9 @@ def channels(draw: st.DrawFn, name: str) -> ChannelSpec:
     if format_ == "bytes":
         shape, dtype = (draw(size),), "u1"
     text = st.text(max_size=10)
+    if format_ == "points":
+        columns = draw(st.lists(point_columns(), min_size=1, unique_by=lambda c: c.name))
+        return points_channel(columns, draw(text), name)
     flags = (draw(st.booleans()), draw(st.booleans()))
     return ChannelSpec(name, format_, dtype, shape, draw(text), draw(text), *flags)
 
@@ -63,7 +73,8 @@ def test_meta_tells_every_file_of_the_stream(spec: StreamSpec) -> None:
     assert list(meta) == times + [c.name for c in spec.channels]
     for channel in spec.channels:
         entry = meta[channel.name]
-        assert set(entry) == {"format", "type", "shape", "desc"}
+        columns = {"columns"} if entry["format"] == "points" else set()
+        assert set(entry) == {"format", "type", "shape", "desc"} | columns
         assert (entry["format"], entry["type"]) == (channel.format, channel.dtype)
         assert tuple(entry["shape"]) == channel.shape
         assert spec.channel(channel.name) is channel

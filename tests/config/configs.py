@@ -25,6 +25,7 @@ SCHEMAS = {
             "sim": "simulated",
             "file": "a video",
             "mcap": "a recording",
+            "bag": "a recording",
             "rtsp": "a stream",
             "v4l2": "a device",
         },

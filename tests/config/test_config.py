@@ -122,9 +122,11 @@ def test_a_source_may_be_a_pattern_of_numbered_files(rig: Path) -> None:
     assert load(rig, text).sensor("cam").address == f"{rig}/img_%04d.jpg"
 
 
-def test_a_recordings_path_may_name_a_topic(rig: Path) -> None:
+@pytest.mark.parametrize("scheme", ["mcap", "bag"])
+def test_a_recordings_path_may_name_a_topic(rig: Path, scheme: str) -> None:
     (rig / "a#b.mcap").touch()
-    text = 'version: 1\nsensors:\n  cam: {driver: camera, source: "mcap:%s"}\n'
+    text = 'version: 1\nsensors:\n  cam: {driver: camera, source: "SCHEME:%s"}\n'
+    text = text.replace("SCHEME", scheme)
     for source in ("clip.mp4", "clip.mp4#/front/image", "a#b.mcap", "a#b.mcap#/front/image"):
         assert load(rig, text % source).sensor("cam").address == f"{rig}/{source}"
     problem = refusal(rig, text % "none.mcap#/front/image")
@@ -361,7 +363,7 @@ def test_all_drivers_are_asked_for_at_once(rig: Path) -> None:
             SENSOR + "pcap:x\n",
             5,
             "sensors.cam.source",
-            "takes sim:, file:, mcap:, rtsp:, v4l2:, session:",
+            "takes sim:, file:, mcap:, bag:, rtsp:, v4l2:, session:",
         ),
         (SENSOR + '"file:a\\0b"\n', 5, "sensors.cam.source", "is not of the form"),
         (SENSOR + '"file:"\n', 5, "sensors.cam.source", "file: needs a path after the colon"),

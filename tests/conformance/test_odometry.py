@@ -9,12 +9,17 @@ import pytest
 
 from recorder.archives.finalize import ArchiveRequest, finalize
 from recorder.archives.ncore.format.manifest import read_manifest
+from recorder.codecs.points import Column, points_dtype
 from recorder.perception.calibration import read_calibration
 from recorder.perception.geometry import invert
-from recorder.perception.lidar.lidar import OusterOptics
+from recorder.perception.lidar.clouds import make_point_source
 from recorder.perception.lidar.odometry import LidarOdometry
+from recorder.perception.lidar.points import stack_xyz
+from recorder.session.playback import recorded_spec
 from recorder.session.reader import Session
 from tests.acceptance.command import PROJECT, recorder
+from tests.session import clouds
+from tests.session.build import Builder
 
 pytest.importorskip("kiss_icp", reason="needs kiss-icp (the extra `odometry`), not installed")
 
@@ -39,13 +44,38 @@ def drive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "s" / "d"
 
 
+def test_recorded_points_give_the_poses_of_the_ranges(drive: Path, tmp_path: Path) -> None:
+    columns = (clouds.POSITION, Column("ring", "u2"), clouds.TIME)
+    mounting = read_calibration(drive / "calibration.yaml").of("lidar").pose
+    assert mounting is not None
+    with Session(drive) as session:
+        stream = session.streams["lidar"]
+        ((ranges_ns, expected),) = LidarOdometry(stream, mounting).blocks()
+        source = make_point_source(recorded_spec(stream))
+        starts, sweeps = [], []
+        for index in range(len(stream)):
+            start_ns, points = source.read(stream, index)
+            sweep = np.zeros(len(points), points_dtype(columns))
+            sweep["xyz"], sweep["ring"] = stack_xyz(points), points["ring"]
+            sweep["t_offset"] = points["t"]
+            starts.append(start_ns)
+            sweeps.append(sweep)
+    builder = Builder(tmp_path / "points")
+    made = clouds.add_clouds(builder, sweeps, clouds.cloud_spec(columns))
+    with Session(builder.close()) as session:
+        ((t_ns, poses),) = LidarOdometry(session.streams["lidar"], mounting).blocks()
+    assert np.array_equal(t_ns, made.t_ns)
+    last_ns = [int(sweep["t_offset"].max()) for sweep in sweeps]
+    assert np.abs(ranges_ns - np.array(starts) - last_ns).max() <= 1
+    assert np.abs(poses[:, :3, 3] - expected[:, :3, 3]).max() < 0.01
+
+
 def test_the_way_driven_is_found(drive: Path) -> None:
     with Session(drive, virtual=True) as session:
         stream = session.streams["lidar"]
-        optics = OusterOptics.of_metadata((stream.path / "lidar.json").read_text(), "")
         mounting = read_calibration(drive / "calibration.yaml").of("lidar").pose
         assert mounting is not None
-        source = LidarOdometry(stream, optics, mounting)
+        source = LidarOdometry(stream, mounting)
         ((t_ns, poses),) = source.blocks()
         assert np.array_equal(t_ns, stream.t_ns)
         truth = session.streams["_pose"]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import zstandard
 
 from recorder.bus.wire import Kind
 from recorder.codecs.streams import ChannelSpec
@@ -247,6 +248,16 @@ class _Sent:
                 ends = np.cumsum(sizes)
                 rows = np.stack([ends - sizes, sizes, np.ones(len(sizes))], axis=-1)  # all are keys
                 files[channel.name + "_i"] = rows.astype("<u8").tobytes()
+            elif channel.format == "points":
+                files[channel.name] = data
+                ends = np.cumsum(sizes).tolist()
+                counts = [
+                    zstandard.get_frame_parameters(data[end - size : end]).content_size
+                    // channel.shape[1]
+                    for end, size in zip(ends, sizes.tolist(), strict=True)
+                ]
+                rows = np.stack([ends - sizes, np.array(counts, "<u8")], axis=-1)
+                files["points_i"] = rows.astype("<u8").tobytes()
             elif channel.format == "bytes":
                 files[channel.name] = data
                 rows = np.stack([np.cumsum(sizes) - sizes, sizes], axis=-1)

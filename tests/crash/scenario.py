@@ -1,9 +1,9 @@
 """A small session with everything in it, recorded on a simulated disk.
 
-All that a session meets: video in several AVI segments, H.264, xz frame by frame and together, raw
-samples in batches, states, losses, ends, a stream that is declared late, one of a single sample,
-drivers that start again, writers that are killed anywhere and resumed, commits at any time and
-samples that arrive in the middle of one.
+All that a session meets: video in several AVI segments, H.264, sweeps of points, xz frame by frame
+and together, raw samples in batches, states, losses, ends, a stream that is declared late, one of a
+single sample, drivers that start again, writers that are killed anywhere and resumed, commits at
+any time and samples that arrive in the middle of one.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ import numpy as np
 
 from recorder.bus.wire import Kind, Message
 from recorder.codecs.h264 import START_CODE
+from recorder.codecs.points import Column, pack_points, points_dtype
 from recorder.codecs.storage import mjpg
 from recorder.codecs.storage.avi import AviLayout, AviWriter
-from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.codecs.streams import ChannelSpec, StreamSpec, points_channel
 from recorder.common.files import Disk
 from recorder.recording.writer import session_writer
 from recorder.recording.writer.session_writer import SessionWriter
@@ -46,6 +47,8 @@ DATAGRAMS = StreamSpec(
     (ChannelSpec("payload", "bytes", "u1", (64,)), ChannelSpec("port", "raw", "u2")),
     900.0,
 )
+SWEEP = (Column("xyz", "f4", (3,)), Column("ring", "u2"))
+SWEEPS = StreamSpec("sweeps", (points_channel(SWEEP, "points"),), 10.0, device_clock=True)
 LIDAR = StreamSpec(
     "lidar",
     (
@@ -77,7 +80,9 @@ IMU = StreamSpec(
 )
 SINGLE = StreamSpec("single", (ChannelSpec("value", "raw", "f8"),))
 LATE = StreamSpec("late", (ChannelSpec("count", "raw", "u4", (5,)),), 50.0)
-SPECS = {spec.name: spec for spec in (CAMERA, VIDEO, DATAGRAMS, LIDAR, RADAR, IMU, SINGLE, LATE)}
+SPECS = {
+    spec.name: spec for spec in (CAMERA, VIDEO, DATAGRAMS, LIDAR, SWEEPS, RADAR, IMU, SINGLE, LATE)
+}
 
 History = dict[str, list[Message]]
 """By stream, the messages that the writer took, in order."""
@@ -384,9 +389,8 @@ class _Source:
 
     def _data(self, name: str) -> Message:
         spec = SPECS[name]
-        batch = {"imu": 12, "radar": 4, "late": 3, "camera": 2, "video": 2, "datagrams": 9}.get(
-            name, 1
-        )
+        batches = {"imu": 12, "radar": 4, "late": 3, "camera": 2, "video": 2, "datagrams": 9}
+        batch = (batches | {"sweeps": 2}).get(name, 1)
         count = self._random.randrange(1, batch + 1)
         start = max(self._clock.monotonic_ns(), self._times.get(name, 0) + 1_000_000)
         times = start + np.arange(count, dtype=np.int64) * 1_000_000
@@ -413,6 +417,10 @@ class _Source:
             return jpeg()[:2] + b"\xff\xfe" + (2 + len(text)).to_bytes(2, "big") + text + jpeg()[2:]
         if channel.format == "bytes":
             return b"%d" % self._made + b"." * self._random.choice((0, 1, 40))
+        if channel.format == "points":
+            points = np.zeros(self._random.choice((0, 1, 40)), points_dtype(channel.columns))
+            points["ring"] = self._made % 65536
+            return pack_points(points)
         if channel.format == "h264":
             text = b"%d" % self._made + b"." * self._random.randrange(3)
             message = b"\6\5" + bytes((16 + len(text),)) + b"written by tests" + text + b"\x80"

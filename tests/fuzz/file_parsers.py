@@ -24,6 +24,7 @@ from recorder.session.journal.frames import MARKER, decode_frames, encode_frame
 from tests.codecs import avi_kit
 from tests.config.configs import load
 from tests.formats.bags.kit import START_NS, imu, turn
+from tests.formats.bags.test_sqlite import write_db3
 from tests.formats.mcap.build import write_file as write_mcap
 from tests.formats.ros2.kit import NAMES
 from tests.formats.vrs.kit import write_file as write_vrs
@@ -42,6 +43,17 @@ def by_file(path: Path, read: Callable[[Path], object]) -> Callable[[bytes], Non
         read(path)
 
     return feed
+
+
+@target("sqlite", *ZEROS, b"SQLite format 3\0")
+def sqlite(folder: Path) -> Iterator[Prepared]:
+    def read(path: Path) -> None:
+        with Bag(path) as bag:
+            for _ in bag.messages(bag.topics):
+                pass
+
+    write_db3(folder / "a.db3", 40)
+    yield [(folder / "a.db3").read_bytes()], by_file(folder / "b.db3", read)
 
 
 @target("mcap", *ZEROS, b"\x89MCAP0\r\n")

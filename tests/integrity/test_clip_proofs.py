@@ -32,7 +32,7 @@ from recorder.session.reader import Session
 from recorder.session.validation import validate
 from tests.campaigns import Selector
 from tests.integrity.vehicle import Vehicle
-from tests.session.build import Builder, imu_spec, video_camera_spec
+from tests.session.build import Builder, imu_spec, sweeps_spec, video_camera_spec
 from tests.session.simulated import simulated_session
 from tests.support.changes import flip
 
@@ -51,6 +51,7 @@ class Rig:
     key: Path
     drive: Path
     video: Path
+    sweeps: Path
 
     @property
     def trust(self) -> Trust:
@@ -75,11 +76,14 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Rig:
     builder.add(video_camera_spec(), count=60)  # 20 Hz, a keyframe every 0.25 s
     builder.add(imu_spec(), 3.0)
     builder.close()
+    builder = Builder(folder / "sweeps")
+    builder.add(sweeps_spec(), count=40)  # 10 Hz
+    builder.close()
     made = [
         write_clip([folder / name], WHOLE, folder / "sources" / name, "drive", signing_key=key)
-        for name in ("simulated", "encoded")
+        for name in ("simulated", "encoded", "sweeps")
     ]
-    return Rig(key, made[0].session, made[1].session)
+    return Rig(key, *(clip.session for clip in made))
 
 
 def check(clip: Path, trust: Trust) -> Proof:
@@ -127,6 +131,23 @@ def test_a_clip_of_h264_is_proven_by_itself(rig: Rig, tmp_path: Path) -> None:
     table = OriginProof.read(clip / "_recorder/origin-1.proof")
     copied = {table.files[piece[0]] for pieces in table.pieces.values() for piece in pieces}
     assert {"camera/video.h264", "camera/video.h264_i"} <= copied
+
+
+@pytest.mark.parametrize("interval", [(1.3, 1.9), (0.15, 0.5), (None, None)])
+def test_a_clip_of_points_is_proven_by_itself(
+    rig: Rig, tmp_path: Path, interval: tuple[float | None, float | None]
+) -> None:
+    clip = rig.cut(tmp_path, part(*interval), rig.sweeps)
+    proof = verify(clip, rig.trust)
+    assert proof.faults == []
+    assert proof.sound and "every sample of 1 streams is of drive" in proof.proven[-1]
+    assert validate(clip, deep=True).problems == []
+    table = OriginProof.read(clip / "_recorder/origin-1.proof")
+    copied = {table.files[piece[0]] for pieces in table.pieces.values() for piece in pieces}
+    assert {"lidar/points.bin", "lidar/points_i"} <= copied
+    path = clip / "lidar/points.bin"
+    flip(path, path.stat().st_size // 2, 4)
+    assert _faults_of(clip, rig.trust)
 
 
 def test_a_changed_byte_is_found_with_its_place(rig: Rig, tmp_path: Path, select: Selector) -> None:

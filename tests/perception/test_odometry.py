@@ -14,12 +14,13 @@ import numpy.typing as npt
 import pytest
 
 from recorder.common.errors import UsageError
+from recorder.formats.ros2.clouds import NO_TIME
 from recorder.perception.geometry import transform
 from recorder.perception.lidar import odometry
-from recorder.perception.lidar.lidar import OusterOptics
 from recorder.perception.lidar.odometry import LidarOdometry, require_odometry
 from recorder.session.reader import Session
-from tests.archives.ncore.packer_rig import LIDAR_JSON, lidar
+from tests.archives.ncore.packer_rig import lidar
+from tests.session import clouds
 from tests.session.build import Builder, build_session
 
 
@@ -27,6 +28,7 @@ class Fake:
     """Stands in for kiss-icp: every sweep is a metre further along the lidar's x."""
 
     def __init__(self, config: Any) -> None:
+        self.config = config
         self.last_pose = np.eye(4)
         self.frames: list[tuple[npt.NDArray[Any], npt.NDArray[Any]]] = []
         Fake.made = self
@@ -54,8 +56,7 @@ def test_without_kiss_icp_the_extra_is_named(
     with pytest.raises(UsageError, match="needs the extra odometry"):
         require_odometry()
     with Session(build_session(tmp_path / "s", lidar(), count=2).path) as session:
-        optics = OusterOptics.of_metadata(LIDAR_JSON, "")
-        source = LidarOdometry(session.streams["lidar"], optics, np.eye(4))
+        source = LidarOdometry(session.streams["lidar"], np.eye(4))
         with pytest.raises(UsageError, match="needs the extra odometry"):
             next(source.blocks())
 
@@ -70,8 +71,7 @@ def test_poses_are_the_rigs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     mounting = transform(turn, [1.0, 0, 2])
     ticks: list[float] = []
     with Session(builder.close()) as session:
-        optics = OusterOptics.of_metadata(LIDAR_JSON, "")
-        source = LidarOdometry(session.streams["lidar"], optics, mounting, ticks.append)
+        source = LidarOdometry(session.streams["lidar"], mounting, ticks.append)
         ((t_ns, poses),) = source.blocks()
     assert np.array_equal(t_ns, made.t_ns)
     assert poses[:, :3, 3].tolist() == [[0, n, 0] for n in (1, 2, 3, 4)]
@@ -85,3 +85,32 @@ def test_poses_are_the_rigs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         distance = np.linalg.norm(points, axis=1)
         assert (distance > 1).all() and (distance < 100).all()
         assert (points[:, 2] + 2 > 0.25).all()  # what is on the ground is left out
+
+
+@pytest.mark.parametrize("columns", [clouds.WITH_TIMES, clouds.WITHOUT_TIMES])
+def test_recorded_points_go_in_with_their_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: Any
+) -> None:
+    monkeypatch.setattr(odometry, "require_odometry", lambda: None)
+    monkeypatch.setattr(importlib, "import_module", fake_module)
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "1.3.0")
+    sweeps = [clouds.make_sweep(columns, seed) for seed in range(3)]
+    timed = columns is clouds.WITH_TIMES
+    if timed:
+        sweeps[1]["t_offset"][::3] = NO_TIME
+    builder = Builder(tmp_path / "s")
+    made = clouds.add_clouds(builder, sweeps, clouds.cloud_spec(columns))
+    with Session(builder.close()) as session:
+        source = LidarOdometry(session.streams["lidar"], np.eye(4))
+        ((t_ns, poses),) = source.blocks()
+    if timed:  # points without a time are left out
+        sweeps[1] = sweeps[1][sweeps[1]["t_offset"] != NO_TIME]
+    assert np.array_equal(t_ns, made.t_ns)  # a pose is that at the sweep's end
+    assert poses[:, 0, 3].tolist() == [1, 2, 3]
+    assert Fake.made.config.data.deskew is timed
+    assert ("not corrected for motion" in source.describe()["note"]) is not timed
+    for (points, share), sweep in zip(Fake.made.frames, sweeps, strict=True):
+        assert np.array_equal(points, sweep["xyz"][clouds.has_return(sweep)].astype(np.float64))
+        if timed:
+            t_offset = sweep["t_offset"][clouds.has_return(sweep)]
+            assert np.allclose(share, t_offset / sweep["t_offset"].max(), rtol=0, atol=1e-9)

@@ -365,20 +365,10 @@ def test_damage_is_noted_and_does_not_hide_the_rest(tmp_path: Path) -> None:
     assert "a chunk with a wrong CRC" in note
 
 
-def test_a_recording_that_tells_its_transforms_without_end_is_not_read_to_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("recorder.perception.recorded_calibration._READ", 3)
-    height = [2, 2, 2, 5]  # of the camera, which would move
-    told = [
-        transforms("/tf_static", ("base_link", "camera_optical", (0, 0, z), OPTICAL))
-        for z in height
-    ]
-    made = calibration(tmp_path, *told)
-    assert made.text is not None
-    (tmp_path / "calibration.yaml").write_text(made.text)
-    pose = read_calibration(tmp_path / "calibration.yaml").sensors["camera"].pose
-    assert pose is not None
-    assert pose[2, 3] == 2
-    monkeypatch.setattr("recorder.perception.recorded_calibration._READ", 4)
-    assert any("moves in" in note for note in calibration(tmp_path, *told).notes)
+def test_a_frame_that_moves_late_in_a_recording_is_no_mount(tmp_path: Path) -> None:
+    still = [transforms("/tf", ("base_link", "camera_optical", (0, 0, 2), OPTICAL))] * 3000
+    assert calibration(tmp_path, *still).sensors["camera"]["T_sensor_rig"]
+    moved = transforms("/tf", ("base_link", "camera_optical", (0, 0, 5), OPTICAL))
+    made = calibration(tmp_path, *still, moved)
+    assert "camera" not in made.sensors
+    assert any("'camera_optical' moves in 'base_link'" in note for note in made.notes)

@@ -55,9 +55,9 @@ def names(findings: Findings) -> dict[str, str]:
         (compressed("/9/image", b"", T), "camera_9", "camera"),
         (compressed("/äö/image", b"", T), "camera", "camera"),
         (compressed("/" + "x" * 200, b"", T), "x" * 50, "camera"),
-        (imu("/imu/data", T, (0, 0, 0), (0, 0, 0)), "imu", "xsens"),
-        (imu("/data", T, (0, 0, 0), (0, 0, 0)), "imu", "xsens"),
-        (json_imu("/lidar_imu", T, VALUES), "lidar_imu", "xsens"),
+        (imu("/imu/data", T, (0, 0, 0), (0, 0, 0)), "imu", "imu"),
+        (imu("/data", T, (0, 0, 0), (0, 0, 0)), "imu", "imu"),
+        (json_imu("/lidar_imu", T, VALUES), "lidar_imu", "imu"),
         (packets("/ouster/lidar_packets"), "ouster", "ouster"),
         (packets("/lidar_packets"), "lidar", "ouster"),
     ],
@@ -238,3 +238,11 @@ def test_topics_that_no_source_can_name_are_left_out(tmp_path: Path) -> None:
     assert set(findings.left_out.values()) == {
         "a source cannot name the topic, because the name has '#' or control characters"
     }
+
+
+def test_a_lidar_of_points_has_no_imu_of_its_own(tmp_path: Path) -> None:
+    cloud = Sent("/lidar/points", "sensor_msgs/msg/PointCloud2", "cdr", b"\0\1\0\0", T)
+    path = write_mcap(tmp_path / "a.mcap", [cloud, json_imu("/lidar_imu", T, VALUES)])
+    with Bag(path) as bag:
+        names = {sensor.topic: sensor.name for sensor in sensors_of(bag).sensors}
+    assert names == {"/lidar/points": "lidar", "/lidar_imu": "lidar_imu"}

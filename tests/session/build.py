@@ -13,9 +13,10 @@ import numpy.typing as npt
 
 from drivers.kit.driver import Sample
 from drivers.kit.encode import Encoder
+from recorder.codecs.points import Column, pack_points, points_dtype
 from recorder.codecs.raw_pixels import RawPixels
 from recorder.codecs.storage import create_writer
-from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.codecs.streams import ChannelSpec, StreamSpec, points_channel
 from recorder.common.files import PosixDisk
 from recorder.session.events import make_event
 from recorder.session.journal.journal import JournalWriter, walk_journal
@@ -77,6 +78,35 @@ def radar_spec(name: str = "radar") -> StreamSpec:
     return StreamSpec(name, channels, rate_hz=20.0, files={"radar.json": RADAR_JSON})
 
 
+SWEEP_COLUMNS = (
+    Column("xyz", "f4", (3,), "m"),
+    Column("intensity", "f4"),
+    Column("ring", "u2"),
+    Column("t_offset", "u4", unit="ns"),
+)
+POINT = points_dtype(SWEEP_COLUMNS)
+
+
+def sweeps_spec(name: str = "lidar") -> StreamSpec:
+    """A lidar whose sweeps differ in their number of points."""
+    channel = points_channel(SWEEP_COLUMNS, "points of a sweep")
+    return StreamSpec(name, (channel,), rate_hz=10.0, bytes_per_sample=4000)
+
+
+def sweeps(count: int, seed: int = 1) -> list[npt.NDArray[Any]]:
+    """Sweeps of 0 to 300 points, each an array [points]."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for number in range(count):
+        points = np.zeros(0 if number % 7 == 3 else rng.integers(1, 300), POINT)
+        points["xyz"] = rng.normal(size=(len(points), 3), scale=20)
+        points["intensity"] = rng.integers(0, 256, len(points))
+        points["ring"] = np.arange(len(points)) % 16
+        points["t_offset"] = np.arange(len(points)) * 300_000
+        found.append(points)
+    return found
+
+
 def imu_spec(name: str = "imu", rate_hz: float = 100.0) -> StreamSpec:
     channels = (
         ChannelSpec("acc", "raw", "f4", (3,), "acceleration", "m/s^2"),
@@ -92,7 +122,9 @@ def content(spec: StreamSpec, count: int, seed: int = 1) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for channel in spec.channels:
         shape = (count, *channel.shape)
-        if channel.format == "h264":
+        if channel.format == "points":
+            data[channel.name] = [pack_points(points) for points in sweeps(count, seed)]
+        elif channel.format == "h264":
             data[channel.name] = h264.encode(count)
         elif channel.format == "mjpg":
             ramp = np.add.outer(np.arange(HEIGHT), np.arange(WIDTH)) * 2

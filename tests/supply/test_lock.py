@@ -85,7 +85,7 @@ def test_the_locks_are_those_of_the_makefile() -> None:
     (listed,) = re.findall(r"^LOCKS := (.*)$", MAKEFILE, re.MULTILINE)
     assert sorted(listed.split()) == sorted(LOCKS)
     used = re.findall(r"install_locked,[^,]+,([a-z]+)", MAKEFILE)
-    assert {*used, "live"} == LOCKS.keys()
+    assert {*used, "live", "ros2"} == LOCKS.keys()
 
 
 def test_what_is_left_out_is_not_installed_and_not_needed() -> None:

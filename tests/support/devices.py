@@ -15,7 +15,16 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from drivers.kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig, State
+from drivers.kit.driver import (
+    Driver,
+    EndOfSource,
+    Item,
+    Lost,
+    NewStream,
+    Sample,
+    SensorConfig,
+    State,
+)
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import DeviceError, RecorderError
 from recorder.config.options import check_options
@@ -152,12 +161,19 @@ def open_again(driver: Driver, refused: list[str] | None = None) -> Sequence[Str
     return wait_until("the device is there", specs)
 
 
+def read_item(driver: Driver) -> Item | None:
+    """The next item of a driver that finds no further streams; None: not yet."""
+    item = driver.read()
+    assert not isinstance(item, NewStream)
+    return item
+
+
 def read_until(driver: Driver, enough: Callable[[list[Item]], object]) -> list[Item]:
     """Items of an open driver until they are enough."""
     items: list[Item] = []
 
     def read() -> object:
-        if (item := driver.read()) is not None:
+        if (item := read_item(driver)) is not None:
             items.append(item)
         return enough(items)
 
@@ -170,7 +186,7 @@ def read_all(driver: Driver) -> list[Item]:
     items: list[Item] = []
     with contextlib.suppress(EndOfSource):
         while True:
-            if (item := driver.read()) is not None:
+            if (item := read_item(driver)) is not None:
                 items.append(item)
     return items
 
@@ -181,7 +197,7 @@ def play_out(driver: Driver) -> tuple[list[Item], RecorderError | None]:
     try:
         driver.open()
         while True:
-            if (item := driver.read()) is not None:
+            if (item := read_item(driver)) is not None:
                 items.append(item)
     except EndOfSource:
         return items, None
@@ -193,7 +209,7 @@ def play_out(driver: Driver) -> tuple[list[Item], RecorderError | None]:
 
 def read_waiting(driver: Driver) -> list[Item]:
     """Items of an open driver until it has none."""
-    return list(iter(driver.read, None))
+    return list(iter(lambda: read_item(driver), None))
 
 
 def play(driver: Driver) -> tuple[StreamSpec, list[Item]]:

@@ -23,13 +23,16 @@ from recorder.formats.png import cube_picture, encode_png, store_png
 from recorder.formats.zip import zlib
 from recorder.formats.zip.writer import Payload
 from recorder.perception.calibration import Calibration
-from recorder.perception.frames import mean_period_ns
+from recorder.perception.frames import cloud_channel, mean_period_ns
 from recorder.perception.geometry import Floats, apply, quaternion_of_rotation
+from recorder.perception.lidar.clouds import make_point_source
 from recorder.perception.lidar.lidar import pixel_shifts
+from recorder.perception.lidar.points import convert_points, find_returns, point_times, stack_xyz
 from recorder.perception.radar.frames import speed_facts, step_remarks
 from recorder.perception.radar.radar import Detections, rcs_db
 from recorder.perception.radar.spectra import Complex64
 from recorder.perception.sensor_files import SweepClock, lidar_optics, lidar_returns, radar_geometry
+from recorder.session.playback import recorded_spec
 from recorder.session.reader import lidar_range_mm
 from recorder.session.stream import Stream
 
@@ -121,11 +124,6 @@ class SensorFiles:
         return self._context.submit(self.name, self.encoder, indices, group=self.GROUP)
 
 
-def xyz(points: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """Return the positions of points with fields x, y and z, f4 [n, 3]."""
-    return np.stack([points["x"], points["y"], points["z"]], axis=1)
-
-
 LIDAR_PICTURES = ("depth", "reflectivity", "projected")
 _JPEG_QUALITY = 90
 
@@ -145,8 +143,11 @@ class LidarFiles(SensorFiles):
 
     def __init__(self, context: PackingContext, stream: Stream, *, project: bool) -> None:
         super().__init__(context, stream)
-        optics, text, where = lidar_optics(stream)
         self.projects = project and self.pose is not None
+        if cloud_channel(stream) is not None:
+            self._prepare_clouds()
+            return
+        optics, text, where = lidar_optics(stream)
         self.period_ns = mean_period_ns(stream, optics.frequency_hz)
         returns: int = context.options["returns"]
         if "rng2" in stream.meta and returns == 1:
@@ -157,6 +158,52 @@ class LidarFiles(SensorFiles):
         self.encoder = partial(
             LidarEncoder, stream.name, self.pose, shifts, dict(context.options), self.projects
         )
+
+    def _prepare_clouds(self) -> None:
+        """Choose the encoder of a lidar that is recorded as points."""
+        self.period_ns = mean_period_ns(self.stream)
+        images = [name for name in self._context.options["lidar_images"] if name != "projected"]
+        if images:
+            self._context.notes.add(
+                f"its lidar records points: no pictures of {', '.join(images)}", self.name
+            )
+        self.encoder = partial(CloudEncoder, self.name, self.pose, self.projects)
+
+
+class CloudEncoder:
+    """Encoder of the files of sweeps that are recorded as points, in a worker.
+
+    The ``.lidar.pcd`` has the points with a return, with all their fields; the intensity is f4.
+
+    Args:
+        name: name of the lidar.
+        pose: ``T_sensor_rig``, f8 [4, 4], or None.
+        projects: whether depth pictures need points in the rig's frame.
+        worker: the worker's context.
+    """
+
+    def __init__(
+        self, name: str, pose: Floats | None, projects: bool, worker: WorkerContext
+    ) -> None:
+        self._stream = worker.session.streams[name]
+        self._source = make_point_source(recorded_spec(self._stream))
+        self._pose, self._projects = pose, projects
+        point = self._source.point
+        kinds = [(name, point[name].str) for name in point.names or ()]
+        self._point = np.dtype([(n, "<f4" if n == "intensity" else kind) for n, kind in kinds])
+
+    def __call__(self, indices: Sequence[int]) -> list[SampleFiles]:
+        return [self._encode(index) for index in indices]
+
+    def _encode(self, index: int) -> SampleFiles:
+        start_ns, points = self._source.read(self._stream, index)
+        points = points[find_returns(points)]
+        pcd = encode_pcd(convert_points(points, self._point), self._pose)
+        files = {"lidar.pcd": Payload(pcd, zlib.crc32(pcd))}
+        if not self._projects or self._pose is None:
+            return SampleFiles(files)
+        in_rig = apply(self._pose, stack_xyz(points))
+        return SampleFiles(files, in_rig, point_times(start_ns, points))
 
 
 class LidarEncoder:
@@ -208,7 +255,7 @@ class LidarEncoder:
             files["lidar.jpeg"] = Payload(jpeg.tobytes())
         if not self._projects or self._pose is None:
             return SampleFiles(files)
-        in_rig = apply(self._pose, xyz(points))
+        in_rig = apply(self._pose, stack_xyz(points))
         times = self._clock.times(index).columns_ns
         return SampleFiles(
             files, in_rig, np.concatenate([times[np.nonzero(r)[1]] for r, _ in sweep])

@@ -33,7 +33,7 @@ from recorder.archives.sample_workers import read_ahead
 from recorder.codecs.streams import TIME_CHANNELS
 from recorder.common.errors import FormatError, RecorderError, UsageError
 from recorder.perception.calibration import Calibration, read_calibration
-from recorder.perception.frames import image_channel, kind_of
+from recorder.perception.frames import cloud_channel, image_channel, kind_of
 from recorder.perception.sensor_files import radar_geometry
 from recorder.perception.stream_contents import CHANNELS, holds_datagrams
 from recorder.session.layout import CLEAN, RECOVERED
@@ -131,6 +131,8 @@ def export(
     """
     whole = session.stream(wanted.stream)
     fitting = [*_ANY, *_FITTING.get(kind_of(whole), ())]
+    if cloud_channel(whole) is not None:
+        fitting = ["csv", "pcd"]  # no arrays: each sweep has a number of points of its own
     if holds_datagrams(whole) and whole.has_times:
         fitting.append("pcap")
     if wanted.format not in fitting:
@@ -174,6 +176,8 @@ def _choose_channels(stream: Stream, wanted: Wanted) -> list[str]:
         return [name for name in (image_channel(stream),) if name]
     if kind == "radar":
         return ["iq"]
+    if (cloud := cloud_channel(stream)) is not None:
+        return [cloud]
     for name in wanted.channels or ():
         if name not in (pictures := sweep_pictures(stream)):
             fits = ", ".join(pictures)

@@ -16,8 +16,8 @@ from recorder.common.errors import FormatError
 from recorder.formats.pcd import encode_pcd
 from recorder.perception.camera.camera_pictures import Pictures
 from recorder.perception.frames import image_channel
+from recorder.perception.lidar.clouds import make_point_source
 from recorder.perception.lidar.lidar import pixel_shifts
-from recorder.perception.lidar.points import SweepPoints
 from recorder.perception.radar.detections import RadarDetections
 from recorder.perception.radar.geometry import RadarGeometry
 from recorder.perception.radar.maps import RadarMaps, in_db_steps
@@ -170,7 +170,7 @@ class RangeDopplerPictures(SampleFiles):
 
 
 class SweepClouds(SampleFiles):
-    """The points of a lidar, as `recorder.perception.lidar.points.POINT`.
+    """The points of a lidar, with the fields of `recorder.perception.lidar.points.PointSource`.
 
     Args:
         stream: a stream whose kind is ``lidar``.
@@ -181,14 +181,12 @@ class SweepClouds(SampleFiles):
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
-        self._sweeps = SweepPoints(recorded_spec(stream))
+        self._source = make_point_source(recorded_spec(stream))
 
     def make(self, index: int) -> list[Made]:
-        t_ns = int(self._stream.times(index, index + 1)[0])
-        start_ns, points = self._sweeps.points(
-            self._stream.sample(index, self._sweeps.channels), t_ns
-        )
-        return [Made("", encode_pcd(points, f"t: ns after {start_ns} ns since 1970-01-01 UTC"))]
+        start_ns, points = self._source.read(self._stream, index)
+        after = "t: ns after" if self._source.timed else "all points:"
+        return [Made("", encode_pcd(points, f"{after} {start_ns} ns since 1970-01-01 UTC"))]
 
 
 class DetectionClouds(SampleFiles):

@@ -19,7 +19,6 @@ from recorder.perception.frames import NS_PER_US, kind_of
 from recorder.perception.geometry import Floats
 from recorder.perception.labels import MANUAL, SIMULATED, LabelFile, box_files, cuboid_files
 from recorder.perception.poses import Cover, PoseSource, RollingTrajectory
-from recorder.perception.sensor_files import lidar_optics
 
 _CLASSES_LISTED = 10
 
@@ -75,7 +74,7 @@ class SessionPacker:
     def _pose_source(self, times: FrameTimes) -> PoseSource:
         framed = [times.stream] if times.stream and kind_of(times.stream) == "lidar" else []
         with self._context.locate_errors("poses"):
-            self._source = choose_poses(self._context, ((s, lidar_optics(s)[0]) for s in framed))
+            self._source = choose_poses(self._context, framed)
         return self._source
 
     # Labels

@@ -13,6 +13,7 @@ from recorder.archives.context import PackingContext
 from recorder.archives.mcap import foxglove_lidar, foxglove_radar
 from recorder.archives.mcap.bus_messages import COVERED as CAN_COVERED
 from recorder.archives.mcap.bus_messages import can_topics, packet_topic
+from recorder.archives.mcap.recorded_topics import topic_feed
 from recorder.archives.mcap.samples import sample_entries, sample_feed
 from recorder.archives.mcap.session_records import (
     find_rig_poses,
@@ -27,6 +28,7 @@ from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.common.errors import FormatError
 from recorder.common.files import Buffer
 from recorder.formats.mcap import Schema
+from recorder.formats.recorded_topic import find_topic
 from recorder.perception.earth import declared_position
 from recorder.perception.foxglove import scene
 from recorder.perception.foxglove.channels import EncodeSamples, SampleChannel
@@ -110,6 +112,9 @@ def _stream_feeds(context: PackingContext, stream: Stream) -> list[Feed]:
     except FormatError as error:
         context.notes.add(f"left out: {error}", stream.name)
         return []
+    if (recorded := find_topic(stream.spec)) is not None:
+        feed = topic_feed(context, stream, spec, recorded)
+        return [] if feed is None else [feed]
     topics: Topics = [_topic(channel) for channel in json_channels(spec)]
     taken = {channel.name for channel in small_channels(spec)}
     kind = kind_of(spec)

@@ -21,8 +21,9 @@ from recorder.perception.foxglove.channels import (
     schema_of,
     times_ns,
 )
-from recorder.perception.foxglove.clouds import POINT_CLOUD, cloud
+from recorder.perception.foxglove.clouds import POINT_CLOUD, cloud, lidar_channel
 from recorder.perception.foxglove.pictures import raw_image
+from recorder.perception.frames import cloud_channel
 from recorder.perception.lidar.points import RETURNS, SweepPoints
 from recorder.session.stream import Stream
 
@@ -45,10 +46,14 @@ def topics(
       ``mono16``;
     - ``/NAME/columns``: the sensor's time of each column, as recorded.
 
+    A lidar whose points are recorded has ``/NAME/points`` alone, with all columns.
+
     Raises:
         FormatError: ``lidar.json`` is missing or wrong, or does not fit the sweeps.
     """
     wanted = context.options["lidar"]
+    if (channel := cloud_channel(spec)) is not None:
+        return _cloud_topics(context, spec, wanted), {channel}
     sweeps = SweepPoints(spec, destaggered=context.options["points"] == "destaggered")
     names = {channel.name for channel in spec.channels}
     images: dict[str, Image] = {}
@@ -97,6 +102,18 @@ def topics(
     if images and COLUMN_TIMES in names:
         made.append((Topic(f"/{spec.name}/columns", _COLUMNS), encode_columns))
     return made, used
+
+
+def _cloud_topics(
+    context: PackingContext, spec: StreamSpec, wanted: str
+) -> list[tuple[Topic, EncodeSamples]]:
+    """Return the topic of recorded points; note images that are asked for."""
+    if wanted.endswith("ranges"):
+        context.notes.add("its lidar records points: no images", spec.name)
+    if not wanted.startswith("points"):
+        return []
+    channel = lidar_channel(spec)
+    return [(Topic(channel.topic, channel.schema), channel.encode)]
 
 
 def _metres(range_mm: npt.NDArray[Any]) -> npt.NDArray[np.float32]:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import recorder
 from recorder.archives.base import PackedFiles, Packer
 from recorder.archives.context import PackingContext, sample_ticks
+from recorder.archives.mcap.recorded_topics import name_topics
 from recorder.archives.mcap.session_records import (
     attach_files,
     event_feed,
@@ -103,7 +104,8 @@ class _SessionPacker:
         feeds.append(event_feed(context, profile))
         if events := kept_events(context):
             feeds.append(kept_event_feed(profile, context, events))
-        topics = [topic for feed in feeds for topic in feed.topics]
+        named = name_topics(context, feeds)
+        topics = [topic for each in named for topic in each.values()]
         disk = PosixDisk()
         library = f"recorder {recorder.__version__}"
         path = profile.path(context)
@@ -112,7 +114,8 @@ class _SessionPacker:
             for name, values in metadata_records(context, profile.name, lost, events).items():
                 writer.metadata(name, values)
             channels = _declare(writer, topics)
-            self._write(writer, feeds, channels)
+            numbers = [{n: channels[t.name] for n, t in each.items()} for each in named]
+            self._write(writer, feeds, numbers)
             writer.finish()
             disk.sync_files([writer.file])
             counts = {topic: writer.counts[number] for topic, number in channels.items()}
@@ -125,9 +128,15 @@ class _SessionPacker:
         return PackedFiles((profile.finish(context, written),), (), summary)
 
     def _write(
-        self, writer: McapWriter, feeds: Sequence[Feed], channels: Mapping[str, int]
+        self, writer: McapWriter, feeds: Sequence[Feed], channels: Sequence[Mapping[str, int]]
     ) -> None:
-        """Write the messages of all feeds in order of their log times."""
+        """Write the messages of all feeds in order of their log times.
+
+        Args:
+            writer: of the file.
+            feeds: all feeds.
+            channels: of each feed, by the topics of its entries.
+        """
         passes = Counter(feed.stream for feed in feeds)
         for stream in self._context.streams:
             if stream.has_times and not passes[stream.name]:
@@ -135,16 +144,20 @@ class _SessionPacker:
         with contextlib.ExitStack() as stack:
             merged = heapq.merge(
                 *(
-                    stack.enter_context(contextlib.closing(self._pass(f, passes[f.stream])))
-                    for f in feeds
+                    stack.enter_context(
+                        contextlib.closing(self._pass(feed, passes[feed.stream], numbers))
+                    )
+                    for feed, numbers in zip(feeds, channels, strict=True)
                 ),
                 key=itemgetter(0),
             )
-            for log_ns, publish_ns, entry in merged:
-                writer.write(channels[entry.topic], entry.sequence, log_ns, publish_ns, entry.parts)
+            for log_ns, publish_ns, channel, entry in merged:
+                writer.write(channel, entry.sequence, log_ns, publish_ns, entry.parts)
 
-    def _pass(self, feed: Feed, passes: int) -> Generator[tuple[int, int, Entry]]:
-        """Yield a feed's messages with log and publish times.
+    def _pass(
+        self, feed: Feed, passes: int, channels: Mapping[str, int]
+    ) -> Generator[tuple[int, int, int, Entry]]:
+        """Yield a feed's messages with log time, publish time and channel.
 
         Progress is the share of a stream's duration that has passed, over all its passes.
         """
@@ -165,7 +178,8 @@ class _SessionPacker:
                         raise ArchiveError(f"{log_ns} ns is no time of MCAP")
                 if publish_ns is None:
                     publish_ns = self._commits.of(feed.stream, log_ns)
-                yield log_ns, log_ns if publish_ns is None else publish_ns, entry
+                published_ns = log_ns if publish_ns is None else publish_ns
+                yield log_ns, published_ns, channels[entry.topic], entry
                 backward += log_ns < last_ns
                 last_ns = log_ns
                 share = min(1.0, max(done, (log_ns - begin_ns) / span_ns))
@@ -195,7 +209,7 @@ def _declare(writer: McapWriter, topics: Sequence[Topic]) -> dict[str, int]:
         channels[topic.name] = writer.channel(
             topic.name,
             schema,
-            topic.schema.message_encoding,
+            topic.message_encoding or topic.schema.message_encoding,
             topic.metadata,
             compress=topic.compress,
         )

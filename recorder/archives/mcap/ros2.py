@@ -12,6 +12,7 @@ from typing import Any
 
 from recorder.archives.context import PackingContext
 from recorder.archives.mcap.bus_messages import can_topics, packet_topic
+from recorder.archives.mcap.recorded_topics import topic_feed
 from recorder.archives.mcap.ros2_cameras import camera_feed
 from recorder.archives.mcap.ros2_clouds import lidar_feed, radar_feed
 from recorder.archives.mcap.ros2_names import Names, ros_topic
@@ -34,7 +35,8 @@ from recorder.archives.mcap.session_records import find_rig_poses
 from recorder.archives.mcap.topics import Entry, Feed, Topic, WrittenFile
 from recorder.common.errors import FormatError
 from recorder.common.files import Buffer, PosixDisk
-from recorder.formats.mcap import Schema
+from recorder.formats.mcap import TYPE_HASH, Schema
+from recorder.formats.recorded_topic import CDR, find_topic
 from recorder.formats.ros2.bag import BagTopic, bag_metadata
 from recorder.formats.ros2.codec import encode_message
 from recorder.formats.ros2.definitions import STRING
@@ -91,8 +93,9 @@ class Ros2Profile:
             BagTopic(
                 topic.name,
                 topic.schema.name,
-                topic.metadata["offered_qos_profiles"],
+                topic.metadata.get("offered_qos_profiles", ""),
                 written.counts[topic.name],
+                topic.metadata.get(TYPE_HASH, ""),
             )
             for topic in written.topics
         ]
@@ -111,6 +114,8 @@ def _stream_feeds(context: PackingContext, stream: Stream, names: Names) -> list
     except FormatError as error:
         context.notes.add(f"left out: {error}", stream.name)
         return []
+    if (topic := find_topic(stream.spec)) is not None:
+        return [topic_feed(context, stream, spec, topic, [CDR])]
     if holds_datagrams(spec):
         context.notes.add("no message has the channels port", stream.name)
         name = names.topic(stream.name, "packets")

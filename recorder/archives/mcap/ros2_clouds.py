@@ -31,7 +31,9 @@ from recorder.formats.ros2.messages import (
     PointField,
 )
 from recorder.perception.foxglove.radar import LEAST_DB, STEP_DB
-from recorder.perception.lidar.points import SweepPoints
+from recorder.perception.frames import cloud_channel
+from recorder.perception.lidar.clouds import make_point_source
+from recorder.perception.lidar.points import SweepPoints, convert_points, without_wide_integers
 from recorder.perception.radar.maps import RadarMaps, in_db_steps
 from recorder.perception.radar.spectra import Float32
 from recorder.perception.sensor_files import radar_geometry, read_text
@@ -65,18 +67,29 @@ _PICTURES: Final = {
     "rfl2": "reflec_image2",
 }  # fmt: skip
 """Topics of a lidar's channels, named as by Ouster's driver where it has them."""
+GRID: Final = "grid"
+"""Channel of a lidar that is recorded as points, u4 [2]: rows and columns of an organised cloud."""
 _AXES: Final = ("chirp", "tx", "rx", "value")
 
 
-def cloud_parts(header: Header, points: npt.NDArray[Any], height: int = 1) -> Parts:
-    """Return a PointCloud2 of a structured array [n], with `height` rows if it is not 1."""
+def cloud_parts(
+    header: Header, points: npt.NDArray[Any], height: int = 1, dense: bool = True
+) -> Parts:
+    """Return a PointCloud2 of a structured array [n], with `height` rows if it is not 1.
+
+    Args:
+        header: of the message.
+        points: the points.
+        height: number of rows; of more than 1, points may be NaN.
+        dense: whether no point of one row is NaN.
+    """
     fields = tuple(
         PointField(name, offset, _DATATYPES[dtype.str[1:]])
         for name, (dtype, offset, *_) in (points.dtype.fields or {}).items()
     )
     width, step = len(points) // height, points.dtype.itemsize
     data = np.ascontiguousarray(points).view(np.uint8).data
-    dense = height == 1
+    dense = dense and height == 1
     return encode_message(
         POINT_CLOUD,
         PointCloud2(header, height, width, fields, False, step, width * step, data, dense),
@@ -95,10 +108,7 @@ def lidar_points(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def radar_points(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Convert detections of `recorder.perception.radar.detections` to `RADAR_POINT`; pad with 0."""
-    made = np.zeros(len(points), RADAR_POINT)
-    for name in RADAR_POINT.names or ():
-        made[name] = points[name]
-    return made
+    return convert_points(points, RADAR_POINT)
 
 
 def lidar_feed(
@@ -113,7 +123,13 @@ def lidar_feed(
 
     The header's stamp is the time of the earliest column, from which ``t`` counts.  The message's
     log time is the sweep's stamp, the time of its last column.
+
+    A lidar whose points are recorded has ``/NAME/points`` alone, with all columns (`ros_point`),
+    and with rows where the recorded cloud had them.  Its header's stamp is the begin of the sweep,
+    which was the stamp of the recorded cloud if no point was earlier.
     """
+    if (channel := cloud_channel(spec)) is not None:
+        return _recorded_feed(context, stream, spec, names), {channel, GRID}
     wanted, upright = context.options["lidar"], context.options["points"] == "destaggered"
     topics: list[Topic] = []
     makers: list[Callable[[dict[str, Any], int], Made]] = []
@@ -142,6 +158,45 @@ def lidar_feed(
         context, stream, topics, lambda indices: [*map(make, indices)], group=LIDAR_GROUP
     )
     return feed, set(channels)
+
+
+def ros_point(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of recorded points in a PointCloud2: the same fields, aligned.
+
+    An ``intensity`` is f4: PCL accepts no other type.
+    """
+    fields = without_wide_integers(dtype)
+    return np.dtype([(n, "<f4" if n == "intensity" else kind) for n, kind in fields], align=True)
+
+
+def _recorded_feed(
+    context: PackingContext, stream: Stream, spec: StreamSpec, names: Names
+) -> Feed | None:
+    """Return the feed of a lidar's recorded points; None if they are not asked for."""
+    wanted = context.options["lidar"]
+    if wanted.endswith("ranges"):
+        context.notes.add("its lidar records points: no images", stream.name)
+    if not wanted.startswith("points"):
+        return None
+    source, frame = make_point_source(spec), names.frame(stream.name)
+    topic = ros_topic(names.topic(stream.name, "points"), POINT_CLOUD)
+    dtype = ros_point(source.point)
+
+    has_grid = GRID in stream.meta
+
+    def make(index: int) -> Product:
+        start_ns, points = source.read(stream, index)
+        rows = columns = 1
+        if has_grid:
+            rows, columns = stream.sample(index, [GRID])[GRID].tolist()
+        rows = rows if rows * columns == len(points) > 0 else 1
+        dense = all(bool(np.isfinite(points[axis]).all()) for axis in "xyz")
+        parts = cloud_parts(Header(start_ns, frame), convert_points(points, dtype), rows, dense)
+        return Product(sample_entries(stream, index, [(topic.name, parts)]))
+
+    return worker_feed(
+        context, stream, [topic], lambda indices: [*map(make, indices)], group=LIDAR_GROUP
+    )
 
 
 class _Clouds:

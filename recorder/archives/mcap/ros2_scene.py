@@ -31,6 +31,7 @@ from recorder.perception.labels import (
     texts,
 )
 from recorder.perception.poses import EarthPoses, PoseSource
+from recorder.perception.stream_contents import holds_messages
 from recorder.session.events import format_event
 
 LOG: Final = ros_topic("/rosout", LOG_TYPE, depth=1000, latched=True)
@@ -58,7 +59,7 @@ def static_feed(context: PackingContext, names: Names) -> Feed | None:
         if sensor.pose is not None
     }
     for stream in context.streams:
-        if stream.name not in places:
+        if stream.name not in places and not holds_messages(stream):
             context.notes.add("not in the calibration: no transform", stream.name)
     if not places:
         return None

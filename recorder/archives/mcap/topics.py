@@ -29,12 +29,14 @@ class Topic:
         schema: schema of the messages.
         compress: False for JPEG and other data that do not compress.
         metadata: metadata of the channel, such as ``offered_qos_profiles`` of ROS 2.
+        message_encoding: encoding of the messages; "": the usual one of the schema.
     """
 
     name: str
     schema: Schema
     compress: bool = True
     metadata: Mapping[str, str] = field(default_factory=dict)
+    message_encoding: str = ""
 
 
 @dataclass(frozen=True, slots=True)

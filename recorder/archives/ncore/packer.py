@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, ClassVar
 
 import recorder
@@ -18,7 +18,9 @@ from recorder.archives.ncore.format.component import Interval
 from recorder.archives.ncore.format.extra_stores import find_extra_stores
 from recorder.archives.ncore.format.frames import FrameWriter
 from recorder.archives.ncore.format.manifest import Manifest
+from recorder.archives.ncore.format.point_clouds import PointCloudsWriter
 from recorder.archives.ncore.format.sequence import SequenceWriter
+from recorder.archives.ncore.mapping.clouds import make_point_lidar
 from recorder.archives.ncore.mapping.labels import (
     pack_clouds,
     pack_cuboids,
@@ -47,19 +49,31 @@ from recorder.config.options import Option, OptionTable
 from recorder.formats.zarr2 import require_numcodecs
 from recorder.perception.camera.camera_pictures import JPEG_QUALITY
 from recorder.perception.earth_fit import find_earth_fit
-from recorder.perception.frames import kind_of, stamp_span_ns
+from recorder.perception.frames import cloud_channel, kind_of, stamp_span_ns
 from recorder.perception.labels import box_files
 from recorder.perception.poses import Cover, EarthPoses
 from recorder.session.stream import Stream
 
-_KINDS: Mapping[str, type[Sensor]] = {"camera": Camera, "lidar": Lidar, "radar": Radar}
+_KINDS: Mapping[str, Callable[[PackingContext, Stream], Sensor]] = {
+    "camera": Camera,
+    "lidar": lambda context, stream: (
+        Lidar(context, stream)
+        if cloud_channel(stream) is None
+        else make_point_lidar(context, stream)
+    ),
+    "radar": Radar,
+}
 
 
 class NcorePacker(Packer):
     """Packer of a session as an NCore V4 sequence."""
 
     # numcodecs makes locks when it is imported, which a killed worker could not remove.
-    worker_modules = ("recorder.archives.ncore.mapping.rays", "numcodecs.blosc")
+    worker_modules = (
+        "recorder.archives.ncore.mapping.rays",
+        "recorder.archives.ncore.mapping.clouds",
+        "numcodecs.blosc",
+    )
 
     options: ClassVar[OptionTable] = {
         "store": Option("str", "itar", "kind of store", choices=("itar", "folder")),
@@ -99,7 +113,7 @@ class _SessionPacker:
         self._sensors: list[Sensor] = []
         self._generic: list[Stream] = []
         self._counts: dict[str, int] = {}
-        self._writers: list[FrameWriter] = []
+        self._writers: list[FrameWriter | PointCloudsWriter] = []
 
     def pack(self) -> PackedFiles:
         context = self._context
@@ -157,12 +171,13 @@ class _SessionPacker:
         """Return start and stop of the sequence, ns; note streams that begin late or end early."""
         context = self._context
         spans: dict[str, tuple[int, int]] = {}
-        starts = {sensor.name: sensor.start_ns for sensor in self._sensors}
+        sensors = {sensor.name: sensor for sensor in self._sensors}
         for stream in (*(sensor.stream for sensor in self._sensors), *self._generic):
             with context.locate_errors(stream.name, 0):
                 first, last = stamp_span_ns(stream)
-                begin = starts.get(stream.name)
-                spans[stream.name] = first if begin is None else begin(0, first), last
+                if (sensor := sensors.get(stream.name)) is not None:
+                    first = sensor.start_ns(0, first)
+                spans[stream.name] = first, last
         if not spans:
             raise SessionError(f"{context.session.path}: has no sample to pack")
         start_ns = min(start for start, _ in spans.values())
@@ -232,7 +247,7 @@ class _SessionPacker:
 
     def _pack_trajectory(self, sequence: SequenceWriter) -> None:
         context, interval = self._context, sequence.interval
-        lidars = ((s.stream, s.optics) for s in self._sensors if isinstance(s, Lidar))
+        lidars = (s.stream for s in self._sensors if kind_of(s.stream) == "lidar")
         source = choose_poses(context, lidars)
         cover = Cover(source, interval.start_ns, interval.last_ns)
         trajectory = sequence.poses().trajectory("rig", "world")
@@ -255,7 +270,7 @@ class _SessionPacker:
 
     def _pack_sensors(self, sequence: SequenceWriter) -> None:
         context = self._context
-        writers: dict[str, FrameWriter] = {}
+        writers: dict[str, FrameWriter | PointCloudsWriter] = {}
 
         def pack_one(sensor: Sensor) -> Generator[int]:
             with context.locate_errors(sensor.name):

@@ -77,6 +77,12 @@ class NcoreCheck(ArchiveCheck):
                 read_frame(sensor, index)
                 yield (number + index / sensor.frames_count) / len(sensors)
             counts.append(f"{name} {sensor.frames_count}")
+        for name in loader.point_clouds_ids:
+            source = loader.get_point_clouds_source(name)
+            for index in range(source.pcs_count):
+                _ = source.get_pc(index).xyz
+                yield 1.0
+            counts.append(f"{name} {source.pcs_count} point clouds")
         cuboids = len(list(loader.get_cuboid_track_observations()))
         report.checked.append(
             f"nvidia-ncore: frames of {', '.join(counts) or 'no sensor'}, their poses in the "

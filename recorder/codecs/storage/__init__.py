@@ -9,6 +9,7 @@ format     on disk                                         recorded    random ac
 ``mjpg``   AVI (OpenDML) of JPEG frames                    yes         the AVI's indexes
 ``h264``   Annex B, ``NAME_i`` for offsets and keyframes   yes         ``NAME_i``, from a keyframe
 ``bytes``  bytes of any length, ``NAME_i`` for offsets     yes         ``NAME_i``
+``points``  packed sweeps, ``NAME_i`` for offsets, points  yes         ``NAME_i``
 ``npz``    a folder, an array file a sample                no          file name
 ``jpg``    a folder, a JPEG a sample                       no          file name
 =========  ==============================================  ==========  ===========================
@@ -32,8 +33,9 @@ from recorder.codecs.storage.channel import (
     NoExtent,
 )
 from recorder.codecs.storage.h264 import H264Storage
-from recorder.codecs.storage.indexed import IndexedStorage, LzmafStorage
+from recorder.codecs.storage.indexed import BytesStorage, LzmafStorage
 from recorder.codecs.storage.mjpg import AviStorage
+from recorder.codecs.storage.points import PointsStorage
 from recorder.codecs.storage.raw import PlainExtent, PlainWriter, RawStorage
 from recorder.codecs.storage.xz import LzmaStorage
 from recorder.codecs.streams import ChannelSpec
@@ -61,7 +63,8 @@ CHANNEL_STORAGE: Mapping[str, type[ChannelStorage]] = {
     "lzmaf": LzmafStorage,
     "mjpg": AviStorage,
     "h264": H264Storage,
-    "bytes": IndexedStorage,
+    "bytes": BytesStorage,
+    "points": PointsStorage,
     "npz": BlobStorage,
     "jpg": BlobStorage,
 }

@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.codecs import CHANNEL_FORMATS, channel_files
+from recorder.codecs.points import Column, make_columns
 from recorder.codecs.streams import ChannelSpec
-from recorder.common.errors import FormatError, StorageError
+from recorder.common.errors import FormatError, ProtocolError, StorageError
 from recorder.common.files import AppendFile, Buffer, Closeable, Disk
 
 BATCH_BYTES = 4 << 20
@@ -114,8 +115,9 @@ class ChannelReader(Closeable, ABC):
     def encoded(self, index: int) -> bytes:
         """Return one sample's bytes as stored; negative indices count from the end.
 
-        ``lzmaf``: its xz stream; ``mjpg`` and ``jpg``: the JPEG; ``npz``: the file; ``bytes`` and
-        ``raw``: as they are; ``lzma``, which compresses samples together: the values, uncompressed.
+        ``lzmaf``: its xz stream; ``mjpg`` and ``jpg``: the JPEG; ``npz``: the file; ``points``: the
+        packed sweep; ``bytes`` and ``raw``: as they are; ``lzma``, which compresses samples
+        together: the values, uncompressed.
         """
 
     def encoded_range(self, start: int, stop: int) -> list[bytes]:
@@ -237,6 +239,8 @@ class FramedReader(ChannelReader):
                 f"{path}: {layout.format} holds {self._codec.holds}, "
                 f"not {layout.dtype} {list(layout.shape)}"
             )
+        if fault := self._codec.columns_fault(layout.columns, layout.shape):
+            raise FormatError(f"{path}: {fault}")
         self._decode = self._codec.decoder()
 
     def _where(self, index: int) -> str:
@@ -284,6 +288,7 @@ class Layout:
     format: str
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
+    columns: tuple[Column, ...] = ()
 
     @classmethod
     def from_meta(cls, where: str, meta: Mapping[str, Any]) -> Layout:
@@ -304,7 +309,11 @@ class Layout:
             dtype = None
         if dtype is None or dtype.kind not in "biufc":
             raise FormatError(f"{where}: type {meta['type']!r} is not a numeric type")
-        return cls(str(meta["format"]), dtype.newbyteorder("<"), tuple(shape))
+        try:
+            columns = make_columns(meta.get("columns", ()))
+        except (ProtocolError, TypeError) as error:
+            raise FormatError(f"{where}: columns: {error}") from None
+        return cls(str(meta["format"]), dtype.newbyteorder("<"), tuple(shape), columns)
 
     @property
     def sample_bytes(self) -> int:

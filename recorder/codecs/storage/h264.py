@@ -30,19 +30,21 @@ class H264Index(Index):
     layout = "rows of 24"
 
     @classmethod
-    def encode(cls, offset: int, frame: Buffer, sizes: npt.NDArray[np.uint32]) -> Rows:
-        rows, units = super().encode(offset, frame, sizes), memoryview(frame)
+    def encode(
+        cls, offset: int, frame: Buffer, sizes: npt.NDArray[np.uint32], shape: tuple[int, ...]
+    ) -> Rows:
+        rows, units = super().encode(offset, frame, sizes, shape), memoryview(frame)
         for row in rows:
             at, size = int(row[0]) - offset, int(row[1])
             row[_KEY] = is_key(units[at : at + size])
         return rows
 
-    def find_bad(self, most_bytes: int) -> Flags:  # noqa: ARG002
-        bad = super().find_bad(_MOST_BYTES)
+    def find_bad(self) -> Flags:
+        bad = self.find_gaps() | (self.rows[:, 1] > _MOST_BYTES)
         bad |= (self.rows[:, _KEY] > 1) | (self.rows[:, 1] == 0)
         return bad
 
-    def describe(self, row: int, most_bytes: int) -> str:  # noqa: ARG002
+    def describe(self, row: int) -> str:
         return (
             f"row {row} is {self.rows[row].tolist()}: rows are offset, bytes, keyframe "
             "(0 or 1), without gaps"

@@ -5,11 +5,12 @@ format      index ``NAME_i``, u8                           a sample is
 ==========  =============================================  ==========================
 ``bytes``   offset and bytes of each sample                as it came, may be empty
 ``h264``    offset, bytes, 1 if it is a keyframe (else 0)  an access unit (Annex B)
+``points``  offset and points of each sweep                a packed sweep
 ``lzmaf``   0, then the end of each sample                 an xz stream
 ==========  =============================================  ==========================
 
-Of these formats, roverd only has ``lzmaf``. For ``bytes`` and ``h264``, ``meta.json`` therefore
-declares only the index, as ``raw``; ``NAME.json`` has the entry of the channel.
+Of these formats, roverd only has ``lzmaf``. For the others, ``meta.json`` therefore declares only
+the index, as ``raw``; ``NAME.json`` has the entry of the channel.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import lzma
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +52,8 @@ class Index:
 
     Args:
         raw: content of the index file.
-        most_bytes: most bytes of a sample.
+        shape: shape of a sample.
+        data: the data file.
 
     Attributes:
         rows: u8 [n, columns], whole rows.
@@ -66,15 +68,17 @@ class Index:
     unit: ClassVar[str] = "sample"
     layout: ClassVar[str] = "rows of 16"
 
-    def __init__(self, raw: bytes, most_bytes: int) -> None:
+    def __init__(self, raw: bytes, shape: tuple[int, ...], data: ReadFile) -> None:
         body = raw[len(self.head) :]
         count, rest = divmod(len(body), self.row_bytes())
         self.torn = bool(rest) or len(raw) < len(self.head)
         self.rows: Rows = np.frombuffer(body, "<u8", count * self.columns).reshape(-1, self.columns)
         self.bounds = np.zeros(count + 1, np.uint64)
-        self.bounds[1:] = self.rows[:, :2].sum(axis=1)
+        self.shape = shape
         self.is_headed = raw.startswith(self.head)
-        bad = self.find_bad(most_bytes)
+        if count:
+            self.bounds[1:] = self.find_ends(data)
+        bad = self.find_bad()
         self.good = int(np.argmax(bad)) if bad.any() else count
 
     @classmethod
@@ -88,23 +92,38 @@ class Index:
         return len(cls.head) + samples * cls.row_bytes()
 
     @classmethod
-    def encode(cls, offset: int, frame: Buffer, sizes: npt.NDArray[np.uint32]) -> Rows:  # noqa: ARG003
+    def encode(
+        cls,
+        offset: int,
+        frame: Buffer,  # noqa: ARG003
+        sizes: npt.NDArray[np.uint32],
+        shape: tuple[int, ...],  # noqa: ARG003
+    ) -> Rows:
         """Make the rows of samples that are appended at an offset of the data file."""
         rows = np.empty((len(sizes), cls.columns), "<u8")
         rows[:, 1] = sizes
         rows[:, 0] = np.cumsum(sizes, dtype=np.uint64) - rows[:, 1] + np.uint64(offset)
         return rows
 
-    def find_bad(self, most_bytes: int) -> Flags:
-        """Find the rows that are wrong: bool [n]."""
-        bad: Flags = (self.rows[:, 0] != self.bounds[:-1]) | (self.rows[:, 1] > most_bytes)
-        return bad
+    def find_ends(self, data: ReadFile) -> Rows:  # noqa: ARG002
+        """Return the end of each sample in the data file: u8 [n]."""
+        ends: Rows = self.rows[:, :2].sum(axis=1)
+        return ends
 
-    def describe(self, row: int, most_bytes: int) -> str:
+    def find_bad(self) -> Flags:
+        """Find the rows that are wrong: bool [n]."""
+        return self.find_gaps() | (self.rows[:, 1] > self.shape[0])
+
+    def find_gaps(self) -> Flags:
+        """Find the rows whose sample does not begin where the one before ends: bool [n]."""
+        gaps: Flags = self.rows[:, 0] != self.bounds[:-1]
+        return gaps
+
+    def describe(self, row: int) -> str:
         """Describe a wrong row."""
         return (
             f"row {row} is {self.rows[row].tolist()}: rows are offset and bytes (at most "
-            f"{most_bytes}), without gaps"
+            f"{self.shape[0]}), without gaps"
         )
 
     def is_whole(self, row: int, sample: bytes) -> bool:  # noqa: ARG002
@@ -120,13 +139,19 @@ class LzmafIndex(Index):
     layout = "u8 offsets, one more than samples"
 
     @classmethod
-    def encode(cls, offset: int, frame: Buffer, sizes: npt.NDArray[np.uint32]) -> Rows:  # noqa: ARG003
+    def encode(
+        cls,
+        offset: int,
+        frame: Buffer,  # noqa: ARG003
+        sizes: npt.NDArray[np.uint32],
+        shape: tuple[int, ...],  # noqa: ARG003
+    ) -> Rows:
         return np.cumsum(sizes, dtype=np.uint64) + np.uint64(offset)
 
-    def find_bad(self, most_bytes: int) -> Flags:  # noqa: ARG002
+    def find_bad(self) -> Flags:
         return self.bounds[1:] <= self.bounds[:-1]
 
-    def describe(self, row: int, most_bytes: int) -> str:  # noqa: ARG002
+    def describe(self, row: int) -> str:
         return f"entry {row + 1} is {self.bounds[row + 1]}, offsets start at 0 and rise"
 
     def is_whole(self, row: int, sample: bytes) -> bool:  # noqa: ARG002
@@ -140,8 +165,11 @@ class LzmafIndex(Index):
 class IndexedWriter(ChannelWriter):
     """Writer of samples and their index file; `files` are data and index."""
 
-    def __init__(self, data: AppendFile, index: AppendFile, rows: type[Index]) -> None:
+    def __init__(
+        self, data: AppendFile, index: AppendFile, rows: type[Index], shape: tuple[int, ...]
+    ) -> None:
         self.files = [data, index]
+        self._shape = shape
         self._data, self._index, self._rows = data, index, rows
         if not index.length:
             index.append(rows.head)
@@ -154,7 +182,7 @@ class IndexedWriter(ChannelWriter):
     ) -> None:
         if sizes is None:
             raise ValueError(f"{self._data.path}: needs the size of every {self._rows.unit}")
-        rows = self._rows.encode(self._data.length, frame, sizes)
+        rows = self._rows.encode(self._data.length, frame, sizes, self._shape)
         self._data.append(frame)
         self._index.append(rows.tobytes())
 
@@ -177,13 +205,13 @@ class IndexedReader(FileReader, FramedReader):
                 break
             self._file.close()
             self._file = ReadFile(self.path)
-        index = self.index(raw, self.sample_bytes)
+        index = self.index(raw, self.shape, self._file)
         if index.torn and not partial:
             raise FormatError(f"{path}: {len(raw)} bytes are not {index.layout}")
         if not index.is_headed and len(raw) >= len(index.head):
             raise FormatError(f"{path}: does not begin with 0")
         if index.good < len(index.rows):
-            raise FormatError(f"{path}: {index.describe(index.good, self.sample_bytes)}")
+            raise FormatError(f"{path}: {index.describe(index.good)}")
         whole = int(np.searchsorted(index.bounds, self._file.size, side="right")) - 1
         if whole < len(index.rows) and not partial:
             raise FormatError(
@@ -215,15 +243,35 @@ class IndexedReader(FileReader, FramedReader):
         return [data[at - begin : end - begin] for at, end in pairwise(bounds)]
 
 
+class BytesReader(IndexedReader):
+    """Reader of ``bytes``.
+
+    The longest sample may be much longer than others: zeros behind a sample's bytes are memory that
+    is not written, and so not used.
+    """
+
+    def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
+        block = np.zeros((stop - start, *self.shape), self.dtype)
+        for row, frame in zip(block, self.encoded_range(start, stop), strict=True):
+            row[: len(frame)] = np.frombuffer(frame, np.uint8)
+        return block
+
+    def check(self, index: int) -> npt.NDArray[Any]:
+        at = self._index(index)
+        value: npt.NDArray[Any] = self._read(at, at + 1)[0]
+        return value
+
+
 class IndexedExtent(Extent):
     """Extent of the samples in both index and data file; checks those after the committed ones."""
 
     def __init__(self, path: Path, spec: ChannelSpec, committed: int, kind: type[Index]) -> None:
         self._path, self._index_path = path, _index_path(path, spec.format)
-        self._index = index = kind(self._index_path.read_bytes(), spec.sample_bytes)
-        if not index.is_headed:
-            raise FormatError(f"{self._index_path}: does not begin with 0")
+        raw = self._index_path.read_bytes()
         with ReadFile(path) as file:
+            self._index = index = kind(raw, spec.shape, file)
+            if not index.is_headed:
+                raise FormatError(f"{self._index_path}: does not begin with 0")
             bounds = index.bounds[: index.good + 1]
             whole = int(np.searchsorted(bounds, file.size, side="right")) - 1
             for at in range(min(committed, whole), whole):
@@ -250,11 +298,11 @@ class IndexedStorage(ChannelStorage):
         path, index, kind = self.path, self._index_path, self.reader.index
         data_length, index_length = (committed_length(lengths, file) for file in (path, index))
         rows, torn = divmod(index_length - len(kind.head), kind.row_bytes())
-        last = b""
+        end = 0
         if rows > 0:
-            with ReadFile(index) as file:
+            with ReadFile(index) as file, ReadFile(path) as data_file:
                 last = file.peek(index_length - kind.row_bytes(), kind.row_bytes())
-        end = int(kind(kind.head + last, 0).bounds[-1])
+                end = int(kind(kind.head + last, self.spec.shape, data_file).bounds[-1])
         if torn or end != data_length:
             raise StorageError(
                 f"{path}: committed lengths {data_length} and {index_length} (index) do not "
@@ -265,7 +313,7 @@ class IndexedStorage(ChannelStorage):
 
     def _open(self, data: AppendFile, open_index: Callable[[], AppendFile]) -> IndexedWriter:
         try:
-            return IndexedWriter(data, open_index(), self.reader.index)
+            return IndexedWriter(data, open_index(), self.reader.index, self.spec.shape)
         except BaseException:
             data.close()
             raise
@@ -279,6 +327,12 @@ class IndexedStorage(ChannelStorage):
     @property
     def _index_path(self) -> Path:
         return _index_path(self.path, self.spec.format)
+
+
+class BytesStorage(IndexedStorage):
+    """Storage of samples of bytes."""
+
+    reader = BytesReader
 
 
 class LzmafReader(IndexedReader):

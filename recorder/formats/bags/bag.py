@@ -1,12 +1,13 @@
-"""Recording of messages: one MCAP file, or a ROS 2 bag, which is a folder of MCAP files.
+"""Recording of messages: one file of MCAP or SQLite, or a ROS 2 bag, which is a folder of them.
 
-    with Bag(Path("drive_2026_05_01")) as bag:       # or Path("drive.mcap")
+    with Bag(Path("drive_2026_05_01")) as bag:       # or Path("drive.mcap"), Path("drive_0.db3")
         for message in bag.messages({"/camera/image"}):
             ...
 
 A bag's folder has ``metadata.yaml`` (rosbag2, ``rosbag2_bagfile_information``), which lists its
-files. If the recorder was killed before it wrote this file, the bag is all MCAP files of the folder
-in the order of their numbers.
+files. If the recorder was killed before it wrote this file, the bag is all files of the folder in
+the order of their numbers.  Files that are compressed as a whole (``.mcap.zstd``, ``.db3.zstd``)
+are decompressed into a temporary folder (`recorder.formats.bags.files`).
 
 The messages of all files are ordered by their log times. If the recording's clock was set back
 (`recorder.formats.bags.clock`), later log times are corrected by that step.
@@ -20,24 +21,32 @@ import re
 from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import yaml
 import zstandard
 
-from recorder.common.errors import FormatError, need_extra
+from recorder.common.errors import FormatError
 from recorder.common.files import Closeable
 from recorder.formats.bags.clock import LATE_NS, RecordingClock, Times
-from recorder.formats.mcap import LogOrder, pack_place
-
-if TYPE_CHECKING:
-    from recorder.formats.mcap.reader import McapMessage, McapReader, McapTopic
+from recorder.formats.bags.files import (
+    MAGICS,
+    SUFFIXES,
+    ZSTD,
+    MessageFiles,
+    MessageReader,
+    read_magic,
+)
+from recorder.formats.mcap import TYPE_HASH, LogOrder, McapMessage, McapTopic, pack_place
 
 METADATA: Final = "metadata.yaml"
 _INFORMATION: Final = "rosbag2_bagfile_information"
 LATEST_NS: Final = (1 << 63) - 1
 """Latest time that the recorder can represent, epoch ns as int64; MCAP has uint64."""
-_MAGIC: Final = b"\x89MCAP0\r\n"
+_PART_NUMBER: Final = re.compile(
+    r"^\d+_|_\d{4}_\d\d_\d\d-\d\d_\d\d_\d\d$|\d+$"
+)  # Lyrical's, others'
+_STORAGES: Final = ("mcap", "sqlite3")
 _ANY: Final = 128 << 20  # bytes of a message that was compressed, however few are stored
 _LONGEST: Final = 1 << 30  # bytes of such a message
 _MOST_RATIO: Final = 1000  # bytes per stored byte, above _ANY
@@ -51,6 +60,8 @@ class _Metadata:
     files: tuple[Path, ...]
     compressed: bool = False  # each message by itself, zstd
     numbered: bool = False  # the files continue each other in this order
+    counts: Mapping[str, int] = field(default_factory=dict)  # messages by topic
+    hashes: Mapping[str, str] = field(default_factory=dict)  # of types by topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +93,7 @@ class Bag(Closeable):
     until `close`.
 
     Args:
-        path: an MCAP file, or the folder of a ROS 2 bag.
+        path: a file of MCAP or SQLite, or the folder of a ROS 2 bag.
 
     Attributes:
         path: the path as given.
@@ -93,10 +104,11 @@ class Bag(Closeable):
         cuts: early ends, and unreadable files beside readable ones, by their times.
         steps: steps back of the recording's clock.
         conflicts: a line for each channel that is not read, because its type differs from its
-            topic's.
+            topic's, and for each topic of which ``metadata.yaml`` lists more messages than can be
+            read.
 
     Raises:
-        FormatError: no file is MCAP, or all are damaged, the folder is not a bag of MCAP files, or
+        FormatError: no file is of MCAP or SQLite, or all are damaged, the folder is not a bag, or
             the package that reads MCAP is missing.
         OSError: a file cannot be read.
     """
@@ -108,7 +120,8 @@ class Bag(Closeable):
         self.topics: dict[str, McapTopic] = {}
         self.profile = ""
         self.conflicts: list[str] = []
-        self._scanned: dict[Path, McapReader] = {}
+        self._scanned: dict[Path, MessageReader] = {}
+        self._opener = MessageFiles()
         self._files: dict[Path, _File] = {}
         self._untimed = False
         looks: list[_Look] = []
@@ -139,10 +152,20 @@ class Bag(Closeable):
             before_ns = looks[count - 1].end_ns if count else self.start_ns or 0
             cuts.append(Cut(before_ns, str(reason).removeprefix(f"{path}/")))
         self.cuts = sorted(cuts, key=lambda cut: cut.time_ns)
+        for topic, type_hash in metadata.hashes.items():
+            if (known := self.topics.get(topic)) is not None and TYPE_HASH not in known.metadata:
+                self.topics[topic] = replace(
+                    known, metadata={**known.metadata, TYPE_HASH: type_hash}
+                )
+        for topic, count in metadata.counts.items():
+            found = self.topics[topic].count if topic in self.topics else 0
+            if count > found:
+                text = f"{found} of {count} messages that {METADATA} lists can be read"
+                self.conflicts.append(f"{topic}: {text}")
 
     def _look(self, file: Path, number: int, clock: RecordingClock, before: _Look | None) -> _Look:
         """Read a file's topics and times; `before` is the file that it may continue."""
-        reader = _open(file)
+        reader = self._opener.open(file)
         look = _Look(file, number)
         try:
             self._take_topics(reader.topics)
@@ -235,7 +258,8 @@ class Bag(Closeable):
 
     def _read_messages(self, file: Path, topics: Collection[str]) -> Generator[McapMessage]:
         with contextlib.ExitStack() as stack:
-            reader = self._scanned.get(file) or stack.enter_context(_open(file))
+            if (reader := self._scanned.get(file)) is None:
+                reader = stack.enter_context(contextlib.closing(self._opener.open(file)))
             names = {
                 name
                 for name in topics
@@ -243,7 +267,8 @@ class Bag(Closeable):
             }
             order = self._files[file].order
             for message in reader.messages(names, order=order, passes_damage=True):
-                yield self._decompress(message) if self._compressed else message
+                packed = self._compressed or message.data[:4] == ZSTD
+                yield self._decompress(message) if packed else message
 
     def _decompress(self, message: McapMessage) -> McapMessage:
         if message.fault:
@@ -263,6 +288,7 @@ class Bag(Closeable):
         for reader in self._scanned.values():
             reader.close()
         self._scanned.clear()
+        self._opener.close()
 
 
 @dataclass(slots=True)
@@ -294,7 +320,7 @@ class _Look:
     def _origin(self) -> int:
         return self.number << _FILE_BITS
 
-    def take(self, reader: McapReader, clock: RecordingClock, before: _Look | None) -> bool:
+    def take(self, reader: MessageReader, clock: RecordingClock, before: _Look | None) -> bool:
         """Read the log times; return whether there are messages at time 0."""
         names = _name_channels(self.channels)
         begun, untimed = False, False
@@ -355,17 +381,6 @@ def _name_channels(channels: Mapping[int, str]) -> dict[int, str]:
     return names
 
 
-def _open(file: Path) -> McapReader:
-    try:
-        from recorder.formats.mcap.reader import McapReader
-    except ModuleNotFoundError as error:
-        if error.name != "mcap":
-            raise
-        text = f"{file}: reading MCAP {need_extra('archives')}: no {error.name}"
-        raise FormatError(text) from None
-    return McapReader(file)
-
-
 def _read_metadata(folder: Path) -> _Metadata:
     """Return the files of a bag.
 
@@ -374,11 +389,13 @@ def _read_metadata(folder: Path) -> _Metadata:
     """
     path = folder / METADATA
     if not path.exists():
-        files = sorted(folder.glob("*.mcap"), key=_make_sort_key)
-        if not files:
-            raise FormatError(f"{folder}: has neither {METADATA} nor MCAP files: not a ROS 2 bag")
-        stems = {re.sub(r"\d+$", "", file.stem) for file in files}
-        return _Metadata(tuple(files), numbered=len(stems) == 1)
+        found = [each for each in folder.iterdir() if each.name.endswith(SUFFIXES)]
+        if not found:
+            raise FormatError(
+                f"{folder}: has neither {METADATA} nor files of MCAP or SQLite: not a ROS 2 bag"
+            )
+        stems = {_PART_NUMBER.sub("", each.name.partition(".")[0]) for each in found}
+        return _Metadata(tuple(sorted(found, key=_make_sort_key)), numbered=len(stems) == 1)
     try:
         values = yaml.safe_load(path.read_bytes())[_INFORMATION]
         storage = values["storage_identifier"]
@@ -392,33 +409,35 @@ def _read_metadata(folder: Path) -> _Metadata:
     # Early versions of rosbag2 wrote the bag's folder before the name.
     files = [folder / Path(name).name for name in names]
     # `ros2 bag reindex` of Humble leaves the name empty.
-    if storage != "mcap" and (storage or not any(map(_is_mcap, files))):
+    known = any(read_magic(file).startswith(MAGICS) for file in files)
+    if storage not in _STORAGES and (storage or not known):
         raise FormatError(
-            f"{path}: the bag's storage is {storage!r:.40}, not 'mcap': `ros2 bag convert` makes "
-            "an MCAP bag of it"
+            f"{path}: the bag's storage is {storage!r:.40}, not 'mcap' or 'sqlite3': `ros2 bag "
+            "convert` makes an MCAP bag of it"
         )
-    if mode == "file" and any(not name.endswith(".mcap") for name in names):
-        raise FormatError(
-            f"{path}: the bag's files are compressed as a whole: decompress them (`zstd -d`), and "
-            "remove the metadata"
-        )
-    if mode == "message" and kind != "zstd":
-        raise FormatError(f"{path}: messages are compressed as {kind!r:.40}, which is not known")
+    if mode in ("file", "message") and kind != "zstd":
+        raise FormatError(f"{path}: {mode}s are compressed as {kind!r:.40}, which is not known")
     absent = [file for file in files if not file.is_file()]
     if absent and len(absent) == len(files):
         raise FormatError(f"{path}: lists {absent[0].name!r:.100}, which is not in the folder")
     if not files:
         raise FormatError(f"{path}: lists no file")
-    return _Metadata(tuple(files), compressed=mode == "message", numbered=True)
+    return _Metadata(tuple(files), mode == "message", True, *_read_topics(values))
 
 
-def _is_mcap(path: Path) -> bool:
-    """Return whether a file begins with the MCAP magic."""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(_MAGIC)) == _MAGIC
-    except OSError:
-        return False
+def _read_topics(values: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, str]]:
+    """Return by topic the number of messages and the type's hash, where they are as in rosbag2."""
+    counts: dict[str, int] = {}
+    hashes: dict[str, str] = {}
+    for entry in values.get("topics_with_message_count") or ():
+        with contextlib.suppress(TypeError, KeyError, AttributeError):
+            about = entry["topic_metadata"]
+            name, type_hash = str(about["name"]), about.get("type_description_hash")
+            if isinstance(type_hash, str) and type_hash.strip():
+                hashes[name] = type_hash.strip()
+            if isinstance(count := entry["message_count"], int):
+                counts[name] = count
+    return counts, hashes
 
 
 def _make_sort_key(path: Path) -> list[Any]:

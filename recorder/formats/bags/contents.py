@@ -7,6 +7,7 @@ from it. The times of messages are in `recorder.formats.bags.timing`.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -24,12 +25,12 @@ from recorder.formats.bags.messages import (
 from recorder.formats.bags.timing import first_ns
 
 if TYPE_CHECKING:
-    from recorder.formats.mcap.reader import McapMessage, McapTopic
+    from recorder.formats.mcap import McapMessage, McapTopic
 
 LOSSES: Final = "/recorder/losses"
 """Topic of this recorder's archives with the losses that it counted."""
 
-_STAMPED: Final = frozenset({Kind.PICTURES, Kind.IMU, Kind.POSITIONS, Kind.CAN_FRAMES})
+_STAMPED: Final = frozenset({Kind.PICTURES, Kind.IMU, Kind.POSITIONS, Kind.CAN_FRAMES, Kind.CLOUDS})
 
 
 class UnknownTopicError(FormatError):
@@ -91,7 +92,7 @@ def origin_ns(bag: Bag, topics: Collection[str] | None = None) -> int:
 
     Args:
         bag: the recording.
-        topics: topics that are played; None: all that a driver plays.
+        topics: topics that are played; None: all.
 
     Raises:
         FormatError: there is no message with a time.
@@ -99,18 +100,20 @@ def origin_ns(bag: Bag, topics: Collection[str] | None = None) -> int:
     if not any(topic.count for topic in bag.topics.values()):
         raise FormatError(f"{bag.path}: has no message")
     decoders: dict[str, Decode | None] = {}
+    starts: list[int] = []
     for name, topic in bag.topics.items():
         if not topic.count or (topics is not None and name not in topics):
             continue
-        try:
+        has_others = True  # which are played by their log times
+        with contextlib.suppress(UnknownTopicError):
             content = find_content(topic)
-        except UnknownTopicError:
-            continue
-        if content.kind in _STAMPED:
-            decoders[name] = content.decode
-        elif content.kind is Kind.PACKETS:
-            decoders[name] = None
-    return first_ns(bag, decoders)
+            if content.kind in _STAMPED:
+                decoders[name], has_others = content.decode, False
+        if has_others and bag.start_ns is not None:
+            starts.append(bag.start_ns)
+    if decoders or not starts:
+        starts.append(first_ns(bag, decoders))
+    return min(starts)
 
 
 def find_first_message(bag: Bag, topic: str) -> McapMessage | None:

@@ -25,21 +25,28 @@ from typing import Any, Final
 
 from recorder.common.errors import FormatError
 from recorder.common.files import Buffer
+from recorder.formats.ros2.clouds import LIVOX_CLOUDS, decode_cloud, decode_livox
 from recorder.formats.ros2.codec import decode_message
 from recorder.formats.ros2.definitions import (
     CAMERA_INFO,
     CAN_FRAME,
     COMPRESSED_IMAGE,
+    COMPRESSED_VIDEO,
     FD_FRAME,
     IMAGE,
     IMU,
     NAV_SAT_FIX,
+    ODOMETRY,
+    POINT_CLOUD,
+    POSE,
+    POSE_WITH_COVARIANCE,
     STRING,
     TRANSFORMS,
 )
 from recorder.formats.ros2.messages import (
     CameraInfo,
     CompressedImage,
+    CompressedVideo,
     Header,
     Image,
     Imu,
@@ -188,9 +195,11 @@ class Kind(StrEnum):
     IMU = "imu"
     POSITIONS = "positions"
     CAN_FRAMES = "CAN frames"
+    CLOUDS = "point clouds"
     PACKETS = "packets"
     TEXT = "text"
     TRANSFORMS = "transforms"
+    POSES = "poses"
     CAMERA_MODEL = "camera model"
     LOSSES = "losses"
 
@@ -247,6 +256,13 @@ def decode_foxglove_compressed_image(data: Buffer) -> CompressedImage:
     image = ProtobufReader(data, "foxglove.CompressedImage")
     header = Header(timestamp(image.message(1)), image.text(4))
     return CompressedImage(header, image.text(3), image.blob(2))
+
+
+def decode_foxglove_compressed_video(data: Buffer) -> CompressedVideo:
+    """Decode a ``foxglove.CompressedVideo``."""
+    video = ProtobufReader(data, "foxglove.CompressedVideo")
+    stamp_ns = timestamp(video.message(1))
+    return CompressedVideo(stamp_ns, video.text(2), video.blob(3), video.text(4))
 
 
 def decode_foxglove_raw_image(data: Buffer) -> Image:
@@ -465,6 +481,7 @@ def _convert_to_ned(enu: Sequence[float]) -> Floats:
 
 _ROS2: Final = {
     COMPRESSED_IMAGE: Kind.PICTURES,
+    COMPRESSED_VIDEO: Kind.PICTURES,
     IMAGE: Kind.PICTURES,
     "ouster_sensor_msgs/msg/PacketMsg": Kind.PACKETS,
     "ouster_ros/msg/PacketMsg": Kind.PACKETS,
@@ -472,14 +489,20 @@ _ROS2: Final = {
     FD_FRAME: Kind.CAN_FRAMES,
     STRING: Kind.TEXT,
     TRANSFORMS: Kind.TRANSFORMS,
+    ODOMETRY: Kind.POSES,
+    POSE: Kind.POSES,
+    POSE_WITH_COVARIANCE: Kind.POSES,
     CAMERA_INFO: Kind.CAMERA_MODEL,
 }
 DECODERS: Final[Mapping[tuple[str, str], tuple[Kind, Decode]]] = {
     **{("cdr", name): (kind, partial(decode_message, name)) for name, kind in _ROS2.items()},
+    ("cdr", POINT_CLOUD): (Kind.CLOUDS, decode_cloud),
+    **{("cdr", name): (Kind.CLOUDS, partial(decode_livox, name)) for name in LIVOX_CLOUDS},
     ("cdr", IMU): (Kind.IMU, decode_ros2_imu),
     ("cdr", NAV_SAT_FIX): (Kind.POSITIONS, decode_ros2_position),
     ("json", "recorder.Loss"): (Kind.LOSSES, decode_loss),
     ("protobuf", "foxglove.CompressedImage"): (Kind.PICTURES, decode_foxglove_compressed_image),
+    ("protobuf", "foxglove.CompressedVideo"): (Kind.PICTURES, decode_foxglove_compressed_video),
     ("protobuf", "foxglove.RawImage"): (Kind.PICTURES, decode_foxglove_raw_image),
     ("protobuf", "foxglove.FrameTransforms"): (Kind.TRANSFORMS, decode_foxglove_transforms),
     ("protobuf", "foxglove.FrameTransform"): (Kind.TRANSFORMS, decode_foxglove_transform),

@@ -27,7 +27,7 @@ from recorder.formats.bags.clock import LATE_NS, ClockStep, RecordingClock
 from recorder.formats.bags.messages import Inertial, Position
 
 if TYPE_CHECKING:
-    from recorder.formats.mcap.reader import McapMessage
+    from recorder.formats.mcap import McapMessage
 
 APART_NS: Final = LATE_NS
 """Distance from the log time at which a stamp belongs to another clock, or is wrong."""

@@ -15,9 +15,9 @@ without an index in memory, and trusts lengths.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 
 from mcap.opcode import Opcode
@@ -25,7 +25,7 @@ from mcap.records import Header, Metadata
 
 from recorder.common.errors import FormatError
 from recorder.common.files import Closeable
-from recorder.formats.mcap import LogOrder, layout
+from recorder.formats.mcap import LogOrder, McapMessage, McapTopic, merge_blocks
 from recorder.formats.mcap.index import (
     Entries,
     FileIndex,
@@ -34,84 +34,6 @@ from recorder.formats.mcap.index import (
     read_log_times,
 )
 from recorder.formats.mcap.records import MAGIC, Budget, RawMessage, RecordFile, records
-
-OPEN_BYTES = 128 << 20
-"""Bytes of overlapping chunks that are in memory at once.
-
-Messages of chunks that overlap further are yielded later than their log times.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class McapTopic:
-    """Topic of a file.
-
-    Attributes:
-        topic: name of the topic.
-        schema_name, schema_encoding, schema_data: fields of its schema; empty without a schema.
-        message_encoding: ``protobuf``, ``cdr``, ``json`` ...
-        count: number of its messages.
-        metadata: metadata of its channel.
-    """
-
-    topic: str
-    schema_name: str
-    schema_encoding: str
-    schema_data: bytes = field(repr=False)
-    message_encoding: str
-    count: int
-    metadata: Mapping[str, str]
-
-    def is_decoded_as(self, other: McapTopic) -> bool:
-        """Return whether messages of both topics are decoded in the same way.
-
-        A topic without a definition is compared by the names of its schema and encoding only.
-        """
-        if (self.schema_name, self.message_encoding) != (other.schema_name, other.message_encoding):
-            return False
-        if not self.schema_data or not other.schema_data:
-            return True
-        return self.schema_encoding == other.schema_encoding and (
-            self.schema_data == other.schema_data
-            or layout(self.schema_encoding, self.schema_data)
-            == layout(other.schema_encoding, other.schema_data)
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class McapMessage:
-    """Message of a file.
-
-    Attributes:
-        topic: name of its topic.
-        sequence: number of the message, as its publisher counted.
-        log_ns, publish_ns: times at which it was recorded and published.
-        data: content of the message.
-        shift_ns: correction of the log time, because the clock was set back.
-        fault: reason why the message cannot be read; it then has no data.
-        count: number of messages with that fault, of the same topic, at the time of the first;
-            None: unknown.
-    """
-
-    topic: str
-    sequence: int
-    log_ns: int
-    publish_ns: int
-    data: bytes = field(repr=False)
-    shift_ns: int = 0
-    fault: str = ""
-    count: int | None = 1
-
-    def read_data(self) -> bytes:
-        """Return the data; raise FormatError for a message with a fault."""
-        if self.fault:
-            raise FormatError(self.fault)
-        return self.data
-
-    @property
-    def time_ns(self) -> int:
-        """Log time without the steps of the recording's clock."""
-        return self.log_ns + self.shift_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +165,7 @@ class McapReader(Closeable):
         *,
         passes_damage: bool = False,
     ) -> Iterator[McapMessage]:
-        """Yield messages in order of their log times, in bounded memory; see `OPEN_BYTES`.
+        """Yield messages in order of their log times, in bounded memory; see `merge_blocks`.
 
         Args:
             topics: names of topics; None: all. Unknown names are ignored.
@@ -260,43 +182,25 @@ class McapReader(Closeable):
             for number, channel in self._index.channels.items()
             if topics is None or channel.topic in topics
         }
-        waiting = self._index.blocks.choose(wanted, start_ns, end_ns)
-        starts: Sequence[int] = self._index.blocks.start_ns
-        if order is not None:
-            starts = order.starts_ns
-            waiting.sort(key=starts.__getitem__)
-        waiting.reverse()
-        # Chunks may overlap: open each one when its earliest message may be the next.
-        queue: list[tuple[int, int, int]] = []  # time, block, number of the message in it
-        opened: dict[int, tuple[bytes, list[_Timed]]] = {}
-        held, budget = 0, Budget()
-        while waiting or queue:
-            while waiting and (
-                not queue or (starts[waiting[-1]] <= queue[0][0] and held < OPEN_BYTES)
-            ):
-                block = waiting.pop()
-                try:
-                    data, found = self._read_block(block, wanted, (start_ns, end_ns), order, budget)
-                except FormatError as error:
-                    if not passes_damage:
-                        raise
-                    yield from self._read_faults(block, wanted, order, str(error))
-                    continue
-                if found:
-                    opened[block] = data, found
-                    held += len(data)
-                    heapq.heappush(queue, (found[0][0], block, 0))
-            if not queue:
-                return
-            _, block, number = queue[0]
-            data, found = opened[block]
-            _, message, shift_ns = found[number]
-            if number + 1 < len(found):
-                heapq.heapreplace(queue, (found[number + 1][0], block, number + 1))
-            else:
-                heapq.heappop(queue)
-                del opened[block]
-                held -= len(data)
+        starts: Sequence[int] = self._index.blocks.start_ns if order is None else order.starts_ns
+        budget = Budget()
+
+        def read(block: int) -> tuple[list[tuple[int, McapMessage | _Place]], int]:
+            try:
+                return self._read_block(block, wanted, (start_ns, end_ns), order, budget)
+            except FormatError as error:
+                if not passes_damage:
+                    raise
+                faults = self._read_faults(block, wanted, order, str(error))
+                return [(starts[block], fault) for fault in faults], 0
+
+        for found in merge_blocks(
+            self._index.blocks.choose(wanted, start_ns, end_ns), starts, read
+        ):
+            if isinstance(found, McapMessage):
+                yield found
+                continue
+            message, shift_ns, data = found
             yield McapMessage(
                 wanted[message.channel],
                 message.sequence,
@@ -313,12 +217,12 @@ class McapReader(Closeable):
         interval_ns: tuple[int | None, int | None],
         order: LogOrder | None,
         budget: Budget,
-    ) -> tuple[bytes, list[_Timed]]:
-        """Return the records of a block, and its wanted messages in order of their times."""
+    ) -> tuple[list[tuple[int, McapMessage | _Place]], int]:
+        """Return the wanted messages of a block in order of their times, and its bytes."""
         file, (start_ns, end_ns) = self._file, interval_ns
         at = self._index.blocks.offset[block]
         data = block_records(file, self._index.blocks, block, budget)
-        found: list[_Timed] = []
+        found: list[tuple[int, McapMessage | _Place]] = []
         before_ns = 0 if order is None else order.starts_ns[block]
         for record in records(data, budget, lambda k, what: file.error(at, f"at byte {k}: {what}")):
             if not isinstance(record, RawMessage):
@@ -335,9 +239,9 @@ class McapReader(Closeable):
                 and (start_ns is None or record.log_ns >= start_ns)
                 and (end_ns is None or record.log_ns < end_ns)
             ):
-                found.append((time_ns, record, shift_ns))
-        found.sort(key=_time_ns)
-        return data, found
+                found.append((time_ns, (record, shift_ns, data)))
+        found.sort(key=itemgetter(0))
+        return found, len(data)
 
     def _read_faults(
         self, block: int, wanted: Mapping[int, str], order: LogOrder | None, fault: str
@@ -384,9 +288,5 @@ class McapReader(Closeable):
         self._file.close()
 
 
-_Timed = tuple[int, RawMessage, int]
-"""Time, message, and correction of its log time."""
-
-
-def _time_ns(message: _Timed) -> int:
-    return message[0]
+_Place = tuple[RawMessage, int, bytes]
+"""Message, correction of its log time, and the records of its block."""

@@ -16,21 +16,23 @@ import yaml
 VERSION: Final = 5
 _INFINITE: Final = {"sec": 9223372036, "nsec": 854775807}  # RMW_DURATION_INFINITE
 _KEEP_LAST, _RELIABLE, _AUTOMATIC = 1, 1, 1
+_BEST_EFFORT = 2
 _TRANSIENT_LOCAL, _VOLATILE = 1, 2
 
 
-def qos(depth: int, *, latched: bool = False) -> str:
-    """Make a topic's ``offered_qos_profiles``: one reliable publisher that keeps the last messages.
+def qos(depth: int, *, latched: bool = False, reliable: bool = True) -> str:
+    """Make a topic's ``offered_qos_profiles``: one publisher that keeps the last messages.
 
     Args:
         depth: number of messages that are kept.
         latched: whether late subscribers get the kept messages (transient local), as for
             ``/tf_static``.
+        reliable: whether lost messages are sent again; else best effort.
     """
     profile = {
         "history": _KEEP_LAST,
         "depth": depth,
-        "reliability": _RELIABLE,
+        "reliability": _RELIABLE if reliable else _BEST_EFFORT,
         "durability": _TRANSIENT_LOCAL if latched else _VOLATILE,
         "deadline": dict(_INFINITE),
         "lifespan": dict(_INFINITE),
@@ -50,12 +52,14 @@ class BagTopic:
         type: type, such as ``sensor_msgs/msg/CompressedImage``.
         qos: profile from `qos`.
         count: number of its messages.
+        type_hash: hash of its type (REP-2011); "": unknown.
     """
 
     name: str
     type: str
     qos: str
     count: int
+    type_hash: str = ""
 
 
 def bag_metadata(file: str, topics: Sequence[BagTopic], start_ns: int, end_ns: int) -> bytes:
@@ -82,6 +86,7 @@ def bag_metadata(file: str, topics: Sequence[BagTopic], start_ns: int, end_ns: i
                     "type": topic.type,
                     "serialization_format": "cdr",
                     "offered_qos_profiles": topic.qos,
+                    **({"type_description_hash": topic.type_hash} if topic.type_hash else {}),
                 },
                 "message_count": topic.count,
             }

@@ -170,6 +170,11 @@ class CdrReader:
         """Read a sequence of numbers of at most 4 bytes as bytes, without copying them."""
         return self._bytes(self.count(alignment) * alignment)
 
+    def raw(self, size: int) -> memoryview:
+        """Read a number of bytes, without copying them."""
+        self._need(size, "bytes")
+        return self._bytes(size)
+
     def finish(self) -> None:
         """Check the end of the message; up to 3 bytes of padding, or zeros, may follow it."""
         rest = self._bytes(self._end - self._position)
@@ -375,7 +380,7 @@ def _compile(name: str) -> list[_Step]:
     if message_class := CLASSES.get(name):
         return [_Object(message_class, _join_numbers(steps))]
     numbers = [field for step in steps if isinstance(step, _Numbers) for field in step.numbers]
-    if len(steps) == len(numbers) > 1 and len({*numbers}) == 1:
+    if len(steps) == len(numbers) > 1 and len({*numbers}) == 1 and not numbers[0][1]:
         return [_Numbers([(numbers[0][0], len(numbers))])]
     return steps
 

@@ -1,10 +1,11 @@
 """Message definitions of ROS 2 as MCAP stores them (encoding ``ros2msg``).
 
-Fields, constants and defaults are those of ros2/common_interfaces (sensor_msgs, std_msgs,
-geometry_msgs, visualization_msgs), ros2/rcl_interfaces, ros2/geometry2 and ouster-lidar/ouster-ros
-as of ROS 2 Humble to Jazzy, without their comments.  The layout of the text is that of rosbag2
-(``local_message_definition_source.cpp``): the definition, then each definition that it needs once,
-depth first, after a line of 80 ``=`` and a line ``MSG: package/Name``.
+Fields, constants and defaults are those of ros2/common_interfaces (geometry_msgs, nav_msgs,
+sensor_msgs, std_msgs, visualization_msgs), ros2/rcl_interfaces, ros2/geometry2,
+ouster-lidar/ouster-ros and foxglove/foxglove-sdk as of ROS 2 Humble to Jazzy, without their
+comments.  The layout of the text is that of rosbag2 (``local_message_definition_source.cpp``): the
+definition, then each definition that it needs once, depth first, after a line of 80 ``=`` and a
+line ``MSG: package/Name``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ ENCODING: Final = "ros2msg"
 CAMERA_INFO: Final = "sensor_msgs/msg/CameraInfo"
 CAN_FRAME: Final = "can_msgs/msg/Frame"
 COMPRESSED_IMAGE: Final = "sensor_msgs/msg/CompressedImage"
+COMPRESSED_VIDEO: Final = "foxglove_msgs/msg/CompressedVideo"
 FD_FRAME: Final = "ros2_socketcan_msgs/msg/FdFrame"
 IMAGE: Final = "sensor_msgs/msg/Image"
 IMU: Final = "sensor_msgs/msg/Imu"
@@ -24,7 +26,10 @@ INT16_ARRAY: Final = "std_msgs/msg/Int16MultiArray"
 LOG: Final = "rcl_interfaces/msg/Log"
 MARKERS: Final = "visualization_msgs/msg/MarkerArray"
 NAV_SAT_FIX: Final = "sensor_msgs/msg/NavSatFix"
+ODOMETRY: Final = "nav_msgs/msg/Odometry"
 POINT_CLOUD: Final = "sensor_msgs/msg/PointCloud2"
+POSE: Final = "geometry_msgs/msg/PoseStamped"
+POSE_WITH_COVARIANCE: Final = "geometry_msgs/msg/PoseWithCovarianceStamped"
 STRING: Final = "std_msgs/msg/String"
 TRANSFORMS: Final = "tf2_msgs/msg/TFMessage"
 UDP_PACKET: Final = "udp_msgs/msg/UdpPacket"
@@ -49,8 +54,23 @@ _TEXTS: Final = {
 std_msgs/Header header
 string child_frame_id
 Transform transform""",
+    "geometry_msgs/PoseStamped": "std_msgs/Header header\nPose pose",
+    "geometry_msgs/PoseWithCovariance": "Pose pose\nfloat64[36] covariance",
+    "geometry_msgs/PoseWithCovarianceStamped": "std_msgs/Header header\nPoseWithCovariance pose",
+    "geometry_msgs/Twist": "Vector3 linear\nVector3 angular",
+    "geometry_msgs/TwistWithCovariance": "Twist twist\nfloat64[36] covariance",
+    "nav_msgs/Odometry": """\
+std_msgs/Header header
+string child_frame_id
+geometry_msgs/PoseWithCovariance pose
+geometry_msgs/TwistWithCovariance twist""",
     "tf2_msgs/TFMessage": "geometry_msgs/TransformStamped[] transforms",
     "sensor_msgs/CompressedImage": "std_msgs/Header header\nstring format\nuint8[] data",
+    "foxglove_msgs/CompressedVideo": """\
+builtin_interfaces/Time timestamp
+string frame_id
+uint8[] data
+string format""",
     "sensor_msgs/Image": """\
 std_msgs/Header header
 uint32 height

@@ -40,6 +40,21 @@ class CompressedImage:
 
 
 @dataclass(frozen=True, slots=True)
+class CompressedVideo:
+    """``foxglove_msgs/msg/CompressedVideo``: a picture; `format` is ``h264`` or ``h265``."""
+
+    timestamp: int
+    frame_id: str
+    data: Buffer
+    format: str
+
+    @property
+    def header(self) -> Header:
+        """Time and frame, as other pictures have them."""
+        return Header(self.timestamp, self.frame_id)
+
+
+@dataclass(frozen=True, slots=True)
 class Image:
     """``sensor_msgs/msg/Image``; `encoding` such as ``16UC1``, `step` bytes of a row."""
 
@@ -174,6 +189,49 @@ class TransformStamped:
 
 
 @dataclass(frozen=True, slots=True)
+class PoseStamped:
+    """``geometry_msgs/msg/PoseStamped``: a pose in `header.frame_id`.
+
+    Attributes:
+        position: x, y, z in m.
+        orientation: quaternion x, y, z, w.
+    """
+
+    header: Header
+    position: Floats
+    orientation: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class PoseWithCovarianceStamped(PoseStamped):
+    """``geometry_msgs/msg/PoseWithCovarianceStamped``; `covariance` [36] of x, y, z and turns."""
+
+    covariance: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Odometry:
+    """``nav_msgs/msg/Odometry``: the pose of `child_frame_id` in `header.frame_id`.
+
+    Attributes:
+        position: x, y, z in m.
+        orientation: quaternion x, y, z, w.
+        covariance: of the pose [36].
+        linear, angular: velocity in the child's frame, m/s and rad/s [3].
+        twist_covariance: of the velocity [36].
+    """
+
+    header: Header
+    child_frame_id: str
+    position: Floats
+    orientation: Floats
+    covariance: Floats
+    linear: Floats
+    angular: Floats
+    twist_covariance: Floats
+
+
+@dataclass(frozen=True, slots=True)
 class Log:
     """``rcl_interfaces/msg/Log``; `level` 10 debug, 20 info, 30 warning, 40 error, 50 fatal."""
 
@@ -298,7 +356,11 @@ CLASSES: Final[Mapping[str, Any]] = {
     "std_msgs/MultiArrayDimension": Dimension,
     "std_msgs/Int16MultiArray": Int16MultiArray,
     "geometry_msgs/TransformStamped": TransformStamped,
+    "geometry_msgs/PoseStamped": PoseStamped,
+    "geometry_msgs/PoseWithCovarianceStamped": PoseWithCovarianceStamped,
+    "nav_msgs/Odometry": Odometry,
     "sensor_msgs/CompressedImage": CompressedImage,
+    "foxglove_msgs/CompressedVideo": CompressedVideo,
     "sensor_msgs/Image": Image,
     "sensor_msgs/RegionOfInterest": RegionOfInterest,
     "sensor_msgs/CameraInfo": CameraInfo,

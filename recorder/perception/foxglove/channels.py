@@ -93,6 +93,8 @@ class SampleChannel:
         every: each sample of a data message becomes messages; else only the newest sample.
         most_hz: for live viewers, the largest rate of data messages that are encoded; None without
             a limit.
+        encoding: of the messages of a recorded topic, which keeps its name; "": the schema's usual
+            one, of a topic of the recorder.
     """
 
     topic: str
@@ -101,6 +103,7 @@ class SampleChannel:
     encode: EncodeSamples
     every: bool = False
     most_hz: float | None = None
+    encoding: str = ""
 
 
 def times_ns(message: Message, offset_ns: int) -> list[int]:

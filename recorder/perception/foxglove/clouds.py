@@ -27,7 +27,8 @@ from recorder.perception.foxglove.channels import (
     times_ns,
     with_bytes,
 )
-from recorder.perception.lidar.points import SweepPoints
+from recorder.perception.lidar.clouds import make_point_source
+from recorder.perception.lidar.points import convert_points, without_wide_integers
 
 MOST_HZ: Final = 10.0
 POINT_CLOUD: Final = schema_of(PointCloud)
@@ -35,7 +36,11 @@ _TYPES: Final = {
     "u1": PackedElementFieldNumericType.Uint8,
     "u2": PackedElementFieldNumericType.Uint16,
     "u4": PackedElementFieldNumericType.Uint32,
+    "i1": PackedElementFieldNumericType.Int8,
+    "i2": PackedElementFieldNumericType.Int16,
+    "i4": PackedElementFieldNumericType.Int32,
     "f4": PackedElementFieldNumericType.Float32,
+    "f8": PackedElementFieldNumericType.Float64,
 }
 _DATA: Final = 6  # field of PointCloud
 _ORIGIN: Final = Pose(
@@ -62,21 +67,21 @@ def cloud(t_ns: int, frame: str, points: npt.NDArray[Any]) -> Parts:
 def lidar_channel(spec: StreamSpec) -> SampleChannel:
     """Return the topic ``/NAME/points``: the returns of a sweep, in the sensor's frame.
 
-    A message's log time is the sweep's stamp, the time of its last column.  Its ``timestamp`` is
-    the time of the earliest column, from which the points' field ``t`` counts.
+    A message's log time is the sweep's stamp, the time of its last column or point.  Its
+    ``timestamp`` is the time of the earliest one, from which the points' field ``t`` counts.
 
     Raises:
         FormatError: ``lidar.json`` is missing or wrong, or does not fit the sweeps.
     """
-    sweeps = SweepPoints(spec)
+    source = make_point_source(spec)
     samples = EncodedSamples(spec)
+    packed = np.dtype(without_wide_integers(source.point))
 
     def encode(message: Message, offset_ns: int) -> Encoded:
         samples.check(message)
         t_ns = times_ns(message, offset_ns)[-1]
-        sweep = {name: samples.decoded(message, name) for name in sweeps.channels}
-        start_ns, points = sweeps.points(sweep, t_ns)
-        return [(t_ns, cloud(start_ns, spec.name, points))]
+        start_ns, points = source.points(source.decode_sample(samples, message), t_ns)
+        return [(t_ns, cloud(start_ns, spec.name, convert_points(points, packed)))]
 
     topic = f"/{spec.name}/points"
     return SampleChannel(topic, POINT_CLOUD, spec.name, encode, most_hz=MOST_HZ)

@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 
 from recorder.common.errors import UsageError, need_extra
-from recorder.perception.frames import SweepTimes
 from recorder.perception.geometry import Floats, apply, invert
-from recorder.perception.lidar.lidar import OusterOptics
+from recorder.perception.lidar.clouds import make_point_source
+from recorder.perception.lidar.points import find_times, point_times, stack_xyz
 from recorder.perception.poses import Block
-from recorder.perception.sensor_files import SweepClock
-from recorder.session.reader import lidar_range_mm
+from recorder.session.playback import recorded_spec
 from recorder.session.stream import Stream
 
 _NEAREST_M, _FARTHEST_M = 1.0, 100.0
@@ -41,7 +40,6 @@ class LidarOdometry:
 
     Args:
         stream: the lidar's stream.
-        optics: the lidar's beams.
         mounting: ``T_lidar_rig``, f8 [4, 4].
         advance: called with 1 for each sweep.
     """
@@ -49,24 +47,21 @@ class LidarOdometry:
     def __init__(
         self,
         stream: Stream,
-        optics: OusterOptics,
         mounting: Floats,
         advance: Callable[[float], None] = lambda _: None,
     ) -> None:
         self.name = stream.name
-        self._stream, self._optics, self._mounting = stream, optics, mounting
-        self._advance = advance
+        self._stream, self._mounting, self._advance = stream, mounting, advance
+        self._source = make_point_source(recorded_spec(stream))
         self._version = ""
 
     def blocks(self) -> Iterator[Block]:
         require_odometry()
         odometry = self._create_odometry()
-        clock = SweepClock(self._stream, self._optics)
         to_lidar = invert(self._mounting)
         times, poses = array("q"), []
         for index in range(len(self._stream)):
-            end_ns = int(self._stream.times(index, index + 1)[0])
-            points, share = self._select_points(index, end_ns, clock.times(index))
+            end_ns, points, share = self._select_points(index)
             odometry.register_frame(points, share)
             if times and end_ns <= times[-1]:
                 continue
@@ -75,24 +70,26 @@ class LidarOdometry:
             self._advance(1)
         yield np.array(times, np.int64), np.stack(poses)
 
-    def _select_points(self, index: int, end_ns: int, sweep: SweepTimes) -> tuple[Floats, Floats]:
-        """Return points f8 [n, 3] of the first return, and their times as shares of a sweep.
+    def _select_points(self, index: int) -> tuple[int, Floats, Floats]:
+        """Return a sweep's end, points f8 [n, 3] of the first return, and their times.
 
-        A share is between 0 and 1.
+        A time is a share of the sweep, between 0 and 1.
         """
-        ranges = lidar_range_mm(self._stream, index)
-        rays = self._optics.rays([ranges], [np.zeros(ranges.shape, np.uint8)])
-        distance = rays.distance_m[0]
-        hit = (distance > _NEAREST_M) & (distance < _FARTHEST_M)
-        points = rays.direction.astype(np.float64) * distance[:, None]
-        if not np.array_equal(self._mounting, np.eye(4)):
-            # A sweep's rings on flat ground do not move with the rig.
-            with np.errstate(invalid="ignore"):
+        end_ns = int(self._stream.times(index, index + 1)[0])
+        start_ns, found = self._source.read(self._stream, index)
+        if self._source.timed:
+            found = found[find_times(found)]
+        if self._source.returns > 1:
+            found = found[found["return"] == 0]
+        points = stack_xyz(found).astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            distance = np.linalg.norm(points, axis=1)
+            hit = (distance > _NEAREST_M) & (distance < _FARTHEST_M)
+            if not np.array_equal(self._mounting, np.eye(4)):
+                # A sweep's rings on flat ground do not move with the rig.
                 hit &= apply(self._mounting, points)[:, 2] > _GROUND_M
-        points = points[hit]
-        span = max(1, end_ns - sweep.start_ns)
-        share = (sweep.columns_ns - sweep.start_ns) / span
-        return points, np.tile(share, self._optics.beams)[hit]
+        share = (point_times(start_ns, found[hit]) - start_ns) / max(1, end_ns - start_ns)
+        return end_ns, points[hit], share
 
     def _create_odometry(self) -> Any:
         load_config = importlib.import_module("kiss_icp.config").load_config
@@ -100,15 +97,18 @@ class LidarOdometry:
         self._version = importlib.metadata.version("kiss-icp")
         config = load_config(None)
         config.data.max_range, config.data.min_range = _FARTHEST_M, _NEAREST_M
-        config.data.deskew = True
+        config.data.deskew = self._source.timed
         if config.mapping.voxel_size is None:
             config.mapping.voxel_size = _FARTHEST_M / 100
         return kiss_icp.KissICP(config)
 
     def describe(self) -> dict[str, Any]:
+        note = "estimated from the lidar's sweeps by odometry; drifts"
+        if not self._source.timed:
+            note += "; not corrected for motion: the points have no times"
         return {
             "source": f"lidar odometry of {self.name}",
             "measured": False,
-            "note": "estimated from the lidar's sweeps by odometry; drifts",
+            "note": note,
             "method": f"kiss-icp {self._version}".strip(),
         }

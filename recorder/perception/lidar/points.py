@@ -14,16 +14,21 @@ times are the sensor's (``t_col``); without them they are spread evenly (`frames
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from recorder.bus.wire import Message
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError
-from recorder.perception.frames import sweep_times
+from recorder.formats.ros2.clouds import NO_TIME
+from recorder.perception.encoded import EncodedSamples
+from recorder.perception.frames import Times, sweep_times
 from recorder.perception.lidar.lidar import OusterOptics, pixel_shifts
+from recorder.session.stream import Stream
 
 POINT: Final = np.dtype(
     [("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity", "u1"), ("return", "u1"),
@@ -41,8 +46,122 @@ _LATEST: Final = np.iinfo(np.uint32).max
 Values = npt.NDArray[Any]
 
 
-class SweepPoints:
+class PointSource(ABC):
     """A converter from the sweeps of one lidar to points.  Safe for several threads.
+
+    Points are structured arrays [n].  Each has the fields x, y and z: m, in the sensor's frame, f4
+    or f8.  What else a point has depends on the lidar: ``intensity``, ``ring`` (row of the sweep),
+    ``return`` (0 for the first), ``t`` (u4, ns from the start that `points` returns; `NO_TIME`
+    where it is unknown), and others.  x, y and z are NaN or all 0 where there is no return.
+
+    Attributes:
+        channels: channels of a sample that `points` needs.
+        point: dtype of the points.
+        frequency_hz: sweeps per second, as the lidar declares them; None where it does not.
+        returns: number of returns of a pixel, as in the field ``return``.
+    """
+
+    channels: tuple[str, ...]
+    point: np.dtype[Any]
+    frequency_hz: float | None
+    returns = 1
+
+    @property
+    def timed(self) -> bool:
+        """Whether each point has its own time."""
+        return "t" in (self.point.names or ())
+
+    @abstractmethod
+    def points(self, sample: Mapping[str, Values], t_ns: int) -> tuple[int, Values]:
+        """Return the points of a sweep.
+
+        Args:
+            sample: the sweep's values by channel.
+            t_ns: the sweep's stamp, epoch ns.
+
+        Returns:
+            epoch ns from which ``t`` counts, and the points; without ``t``, all points have that
+            time.
+
+        Raises:
+            FormatError: the sample does not fit the stream's declaration.
+        """
+
+    def read(self, stream: Stream, index: int) -> tuple[int, Values]:
+        """Return what `points` returns for a sweep of a recorded stream.
+
+        Raises:
+            FormatError: the sweep is damaged.
+        """
+        t_ns = int(stream.times(index, index + 1)[0])
+        return self.points(self.read_sample(stream, index), t_ns)
+
+    def read_sample(self, stream: Stream, index: int) -> dict[str, Values]:
+        """Read the values of a sweep that `points` needs."""
+        return stream.sample(index, self.channels)
+
+    def decode_sample(self, samples: EncodedSamples, message: Message) -> dict[str, Values]:
+        """Decode the values of a message's newest sweep that `points` needs."""
+        return {name: samples.decoded(message, name) for name in self.channels}
+
+
+def point_times(start_ns: int, points: Values) -> Times:
+    """Return the times of points, int64 [n], epoch ns, from what `PointSource.points` returns.
+
+    A point whose time is unknown gets that of the start.
+    """
+    times = np.full(len(points), start_ns, np.int64)
+    known = find_times(points)
+    if known.any():
+        times[known] += points["t"][known]
+    return times
+
+
+def find_times(points: Values) -> npt.NDArray[np.bool_]:
+    """Return whether the time of each point [n] is known."""
+    if "t" not in (points.dtype.names or ()):
+        return np.zeros(len(points), np.bool_)
+    return np.asarray(points["t"] != NO_TIME)
+
+
+@np.errstate(invalid="ignore", over="ignore")
+def stack_xyz(points: Values) -> npt.NDArray[np.float32]:
+    """Return the positions of points with the fields x, y and z, f4 [n, 3]."""
+    made = np.empty((len(points), 3), np.float32)
+    for at, axis in enumerate("xyz"):
+        made[:, at] = points[axis]
+    return made
+
+
+@np.errstate(invalid="ignore")
+def find_returns(points: Values) -> npt.NDArray[np.bool_]:
+    """Return whether each point [n] has a return: its position is neither 0, 0, 0 nor NaN."""
+    xyz = stack_xyz(points)
+    return np.asarray(np.isfinite(xyz).all(axis=1) & xyz.any(axis=1))
+
+
+def without_wide_integers(dtype: np.dtype[Any]) -> list[tuple[str, str]]:
+    """Return names and types of a point's fields, f8 in place of integers of 64 bits.
+
+    Point clouds of ROS 2 and Foxglove have no such integers.
+    """
+    kinds = [(name, dtype[name].str) for name in dtype.names or ()]
+    return [(name, "<f8" if kind[1:] in ("u8", "i8") else kind) for name, kind in kinds]
+
+
+@np.errstate(invalid="ignore", over="ignore")
+def convert_points(points: Values, dtype: np.dtype[Any]) -> Values:
+    """Return points with the fields of another dtype, by name; padding is 0."""
+    if points.dtype == dtype:
+        return points
+    made = np.zeros(len(points), dtype)
+    for name in dtype.names or ():
+        made[name] = points[name]
+    return made
+
+
+class SweepPoints(PointSource):
+    """A converter from the sweeps of an Ouster to points.
 
     Args:
         spec: declaration of the lidar's stream.
@@ -52,8 +171,6 @@ class SweepPoints:
 
     Attributes:
         optics: of the sensor.
-        channels: channels of a sample that `points` needs.
-        returns: number of returns of a pixel.
         shape: beams and columns of a sweep.
 
     Raises:
@@ -74,7 +191,8 @@ class SweepPoints:
         names = {channel.name for channel in spec.channels}
         self._returns = [each for each in RETURNS if each[0] in names]
         known = {name for each in self._returns for name in each} | {"t_col"}
-        self.returns = len(self._returns)
+        self.returns, self.point = len(self._returns), POINT
+        self.frequency_hz = optics.frequency_hz
         self.channels = tuple(c.name for c in spec.channels if c.name in known)
         rate_hz = optics.frequency_hz or spec.rate_hz
         self._period_ns = round(1e9 / rate_hz) if rate_hz else _PERIOD_NS

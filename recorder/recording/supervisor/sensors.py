@@ -152,6 +152,9 @@ class Sensor:
                 specs = [StreamSpec.from_wire(s) for s in report["streams"]]
                 self.specs = {spec.name: spec for spec in specs}
                 self.armed, self.fault, self.device = True, None, PRESENT
+            case "streams":  # found after the driver was armed
+                specs = [StreamSpec.from_wire(s) for s in report["streams"]]
+                self.specs |= {spec.name: spec for spec in specs}
             case "stats":
                 self.ring_held, self.ring_size = report["held"], report["buffer"]
                 self.refused = report.get("refused") or {}

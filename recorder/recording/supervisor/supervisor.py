@@ -497,7 +497,7 @@ class Supervisor:
 
     def _on_sensor(self, sensor: Sensor, report: dict[str, Any]) -> None:
         match report["event"]:
-            case "armed" | "stats" | "stall":
+            case "armed" | "streams" | "stats" | "stall":
                 sensor.take(report, self.clock.monotonic_ns())
                 if report["event"] == "stats" and self.session is None:
                     self.progress.update_idle(sensor)

@@ -39,6 +39,8 @@ class DriverRegistry:
     def join(self, peer: bytes, known: Peer) -> None:
         """Add a driver, and send every driver its new share of buffer and window.
 
+        A driver that has found further streams joins again, with all its streams.
+
         Raises:
             ProtocolError: another driver declares one of its streams, or the driver declares
                 other streams than before.
@@ -49,9 +51,12 @@ class DriverRegistry:
             elif other.sensor != known.sensor and (both := other.specs.keys() & known.specs.keys()):
                 raise ProtocolError(f"{known.sensor} and {other.sensor} both declare {min(both)!r}")
         self._strangers.discard(peer)
+        left, before = self._sessions.previous, self.peers.get(peer)
+        if before is not None:
+            known.behind = before.behind
+        else:
+            known.behind = left is not None and left.closer is None and self._owes(known, left)
         self.peers[peer] = known
-        left = self._sessions.previous
-        known.behind = left is not None and left.closer is None and self._owes(known, left)
         for current in self._sessions:
             if current.closer is None and (current is not left or known.behind):
                 current.declare(known)

@@ -49,6 +49,7 @@ class EventWriter:
         incoming: events from any thread that are not yet logged.
         events, log, journal: the session's own files.
         vrs: ``session.vrs``; None if it is not written.
+        start_mono_ns: CLOCK_MONOTONIC of the session's start.
     """
 
     def __init__(
@@ -70,10 +71,10 @@ class EventWriter:
         self._clock = clock
         self._slow: dict[str, RateMonitor | None] = {}
         self._hung: dict[str, int] = {}  # by sensor, the time at which its driver hung
-        self._start_mono_ns: int = values["start_mono_ns"]
-        self._offset_ns: int = values["start_ns"] - self._start_mono_ns
+        self.start_mono_ns: int = values["start_mono_ns"]
+        self._offset_ns: int = values["start_ns"] - self.start_mono_ns
         self._of_sources = values.get("source_start_ns") is not None
-        self._latest_ns = self._start_mono_ns  # latest time of a sample
+        self._latest_ns = self.start_mono_ns  # latest time of a sample
 
     @classmethod
     def create(
@@ -155,13 +156,13 @@ class EventWriter:
     def until_ns(self) -> int | None:
         """Samples at or after this CLOCK_MONOTONIC time are not wanted."""
         duration = self._values["duration_s"]
-        return None if duration is None else self._start_mono_ns + round(duration * 1e9)
+        return None if duration is None else self.start_mono_ns + round(duration * 1e9)
 
     def now_ns(self) -> int:
         """Return the time, epoch ns on the session's clock."""
-        return self._now_mono_ns() + self._offset_ns
+        return self.now_mono_ns() + self._offset_ns
 
-    def _now_mono_ns(self) -> int:
+    def now_mono_ns(self) -> int:
         """Return CLOCK_MONOTONIC; in a session with its sources' times, the latest sample's."""
         return self._latest_ns if self._of_sources else self._clock.monotonic_ns()
 
@@ -169,7 +170,7 @@ class EventWriter:
         self, kind: str, stream: str, cause: str, *, age_ns: int = 0, **more: Any
     ) -> dict[str, Any]:
         """Create an event `age_ns` before the current time, but not before the session's start."""
-        mono_ns = max(self._now_mono_ns() - age_ns, self._start_mono_ns)
+        mono_ns = max(self.now_mono_ns() - age_ns, self.start_mono_ns)
         return make_event(kind, mono_ns + self._offset_ns, stream, cause, **more)
 
     def take_incoming(self) -> None:
@@ -228,7 +229,7 @@ class EventWriter:
         since = progress.store.last_ns
         if (watch := self._watch(progress)) is not None:
             self._lose_slow(progress, watch.count_loss(until_ns, None))
-        gap_ns = max(0, until_ns - (since if since >= 0 else self._start_mono_ns))
+        gap_ns = max(0, until_ns - (since if since >= 0 else progress.since_ns))
         if progress.epoch and progress.ended is None:
             self.record_end(progress, None, "gone")
         cause = HUNG if self._hung.get(progress.sensor, -1) > since else "driver"
@@ -244,7 +245,7 @@ class EventWriter:
             cause: cause of the loss.
         """
         position["unknown_losses"] += 1
-        gap_ns = self._clock.monotonic_ns() - self._start_mono_ns
+        gap_ns = self._clock.monotonic_ns() - self.start_mono_ns
         where = {"first_seq": position["seq"], "epoch": position["epoch"] or None}
         return make_event("lost", self.now_ns(), stream, cause, duration_ns=gap_ns, **where)
 
@@ -256,7 +257,7 @@ class EventWriter:
             end_ns: epoch ns of the session's end; None: now.
         """
         end_ns = self.now_ns() if end_ns is None else end_ns
-        gap_ns = max(0, end_ns - self._start_mono_ns - self._offset_ns)
+        gap_ns = max(0, end_ns - self.start_mono_ns - self._offset_ns)
         self.event(make_event("lost", end_ns, stream, ABSENT, duration_ns=gap_ns))
 
     def count_samples(self, progress: StreamState, first_ns: int, last_ns: int, count: int) -> None:
@@ -274,7 +275,7 @@ class EventWriter:
             if header is not None:
                 floor = floor_hz(progress.sensor or name, header, progress.store.spec)
             last_ns = progress.store.last_ns
-            start_ns = last_ns if last_ns >= 0 else self._start_mono_ns
+            start_ns = last_ns if last_ns >= 0 else progress.since_ns
             self._slow[name] = None if floor is None else RateMonitor(floor, start_ns)
         return self._slow[name]
 
@@ -309,8 +310,8 @@ class EventWriter:
         never = never and not store.spec.sporadic
         if never and not found and reason in NORMAL_ENDS and reason != "eof":
             end_ns = max(end_ns, min(self._clock.monotonic_ns(), self.until_ns or end_ns))
-            if end_ns - self._start_mono_ns >= get_least_ns(store.spec):
-                found = [RateShortfall(SILENT, self._start_mono_ns, end_ns)]
+            if end_ns - progress.since_ns >= get_least_ns(store.spec):
+                found = [RateShortfall(SILENT, progress.since_ns, end_ns)]
         self._lose_slow(progress, found)
 
     def lose(self, progress: StreamState, message: Message) -> None:

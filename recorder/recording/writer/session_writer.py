@@ -212,6 +212,7 @@ class SessionWriter:
         if progress is not None:
             check_same(progress.store.spec, spec)
             progress.sensor = sensor
+            progress.declared_again = True
         else:
             self._streams.add(self._store(spec), sensor)
 
@@ -382,7 +383,10 @@ class SessionWriter:
     def _describe(self, state: str, end_ns: int) -> None:
         """Write ``session.json`` at the session's end."""
         for sensor, streams in self._streams.group_by_sensor().items():
-            self._values["sensors"][sensor]["streams"] = streams
+            entry = self._values["sensors"][sensor]
+            entry["streams"] = streams
+            if quiet := self._streams.find_quiet(sensor):
+                entry["quiet"] = quiet
         self._values |= {
             "state": state,
             "end_ns": end_ns,

@@ -17,11 +17,20 @@ _POSITION = tuple(_NOTHING)
 
 
 class StreamState:
-    """State of one stream in the session, which counts the appended messages."""
+    """State of one stream in the session, which counts the appended messages.
 
-    def __init__(self, store: StreamFiles, sensor: str = "") -> None:
+    Attributes:
+        since_ns: CLOCK_MONOTONIC from which its samples are expected: the session's start, or the
+            declaration of a stream that its driver found later.
+        found_later: whether the sensor already had samples when the stream was declared.
+        declared_again: whether it was declared more than once.
+    """
+
+    def __init__(self, store: StreamFiles, since_ns: int, sensor: str = "") -> None:
         self.store = store
         self.sensor = sensor
+        self.since_ns = since_ns
+        self.found_later = self.declared_again = False
         self.epoch = 0
         self.number = 0
         self.seq = 0

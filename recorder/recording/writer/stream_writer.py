@@ -41,8 +41,12 @@ class StreamWriters:
 
     def add(self, store: StreamFiles, sensor: str = "") -> None:
         """Add a stream at its position in the journal; needs no lock."""
-        progress = StreamState(store, sensor)
-        progress.restore(self._restored, store.spec.name)
+        name = store.spec.name
+        progress = StreamState(store, self._log.start_mono_ns, sensor)
+        progress.restore(self._restored, name)
+        if name not in self._restored.positions and self._find_epochs(sensor):
+            progress.found_later = True
+            progress.since_ns = self._log.now_mono_ns()
         # A holder of the lock may wait for the disk, so readers iterate over a copy instead.
         self.progress[store.spec.name] = progress
 
@@ -96,6 +100,16 @@ class StreamWriters:
             for sensor, header in self._sensors.items()
         }
 
+    def find_quiet(self, sensor: str) -> list[str]:
+        """Return a sensor's sporadic streams without a sample, which are not silent."""
+        return sorted(
+            name
+            for name, progress in list(self.progress.items())
+            if progress.sensor == sensor
+            and progress.store.spec.sporadic
+            and not progress.store.samples
+        )
+
     def absent(self) -> dict[str, dict[str, Any]]:
         """Return positions of streams without a sample that no driver declared to this writer."""
         known = list(self._restored.positions.items())
@@ -124,9 +138,11 @@ class StreamWriters:
             progress.held.append(message)
             return
         if message.epoch != progress.epoch:
-            # The time before this stream's first sample is a loss if an earlier driver died.
+            # The time before this stream's first sample is a loss if an earlier driver died,
+            # unless only the present driver has found the stream.
             lives = self._find_unended_epochs(progress.sensor, message.epoch)
-            if lives and not progress.epoch:
+            known = progress.declared_again or not progress.found_later
+            if lives and known and not progress.epoch:
                 self._log.begin_epoch(progress, max(lives))
             self._log.new_epoch(progress, message)
         match message.kind:
@@ -148,8 +164,16 @@ class StreamWriters:
         """Return the epochs of a sensor before `epoch` without an end, whose driver died."""
         return {
             life
+            for life, ends in self._find_epochs(sensor)
+            if life < epoch and ends.get(life, (None, ""))[0] is None
+        }
+
+    def _find_epochs(self, sensor: str) -> list[tuple[int, Mapping[int, Any]]]:
+        """Return the epochs of a sensor's streams, each with the ends of its stream's epochs."""
+        return [
+            (life, other.ends)
             for other in list(self.progress.values())
             if sensor and other.sensor == sensor
             for life in (other.epoch, *other.past)
-            if 0 < life < epoch and other.ends.get(life, (None, ""))[0] is None
-        }
+            if life > 0
+        ]

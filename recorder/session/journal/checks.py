@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from recorder.codecs import indexed_channels
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError, SessionError
 from recorder.session import layout
@@ -85,7 +86,10 @@ def _check_lengths(session: Session, journal: JournalState, report: Report, clos
             continue  # its length is how it is known
         folder, _, file = name.partition("/")
         stream = folder if folder in session.streams else None
-        if stream is not None and {(stream, file), (stream, file.removesuffix("_i"))} & reported:
+        if (
+            stream is not None
+            and {(stream, own) for own in (file, *indexed_channels(file))} & reported
+        ):
             continue  # the rule of its format reports it better
         try:
             size = path.stat().st_size

@@ -169,7 +169,7 @@ def _classify(spec: StreamSpec) -> tuple[RecordableType, str]:
         return RecordableType.RGB_CAMERA, "camera"
     if "iq" in names:
         return RecordableType.RADAR_DATA, "radar"
-    if "rng" in names:
+    if names & {"rng", "points.bin"}:
         return RecordableType.LIDAR_DATA, "lidar"
     if names & {"acc", "avel"}:
         return RecordableType.IMU_DATA, "imu"

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError
+from recorder.formats.recorded_topic import find_topic
 from recorder.perception.calibration import Calibration
 from recorder.perception.earth import declared_position
 from recorder.perception.foxglove.channels import Encoded, SampleChannel, Schema
 from recorder.perception.foxglove.clouds import lidar_channel
 from recorder.perception.foxglove.pictures import calibration_of, picture_channel, video_channel
 from recorder.perception.foxglove.radar import radar_channels
+from recorder.perception.foxglove.recorded_topics import recorded_channel
 from recorder.perception.foxglove.series import json_channels, position_channel
 from recorder.perception.frames import kind_of
 from recorder.viewers.foxglove.protocol import Advertised
@@ -22,6 +24,8 @@ EncodeTime = Callable[[int], Encoded]
 """Function that encodes the messages due at a time, epoch ns; called in a thread, for one viewer.
 """
 
+BELOW: Final = "/recorder"
+"""Where the recorder's own topic is, if a recorded topic has its name."""
 STATIC_NS: Final = 1_000_000_000
 """Interval at which static messages are sent again."""
 
@@ -106,11 +110,14 @@ class Catalog:
         found = [*self._others]
         for _, channels in self._of_stream.values():
             found += channels
-        return {
-            advertised.id: (advertised, channel)
-            for channel in found
-            for advertised in (self._advertise(channel),)
-        }
+        recorded = {channel.topic for channel in found if _is_recorded(channel)}
+        offered: dict[int, tuple[Advertised, Channel]] = {}
+        for channel in found:
+            if channel.topic in recorded and not _is_recorded(channel):
+                channel = replace(channel, topic=f"{BELOW}{channel.topic}")
+            advertised = self._advertise(channel)
+            offered[advertised.id] = advertised, channel
+        return offered
 
     def _make_channels(self, spec: StreamSpec) -> list[Channel]:
         self.problems.pop(spec.name, None)
@@ -121,9 +128,14 @@ class Catalog:
             return [*json_channels(spec)]
 
     def _advertise(self, channel: Channel) -> Advertised:
-        key = (channel.topic, channel.schema.message_encoding, channel.schema)
+        encoding = channel.encoding if isinstance(channel, SampleChannel) else ""
+        key = (channel.topic, encoding or channel.schema.message_encoding, channel.schema)
         number = self._numbers.setdefault(key, len(self._numbers) + 1)
         return Advertised(number, *key)
+
+
+def _is_recorded(channel: Channel) -> bool:
+    return isinstance(channel, SampleChannel) and bool(channel.encoding)
 
 
 def stream_channels(spec: StreamSpec) -> list[SampleChannel]:
@@ -132,6 +144,8 @@ def stream_channels(spec: StreamSpec) -> list[SampleChannel]:
     Raises:
         FormatError: a file of the stream is wrong.
     """
+    if (topic := find_topic(spec)) is not None:
+        return [recorded_channel(spec, topic)]
     kind = kind_of(spec)
     channels = json_channels(spec)
     if kind == "camera":

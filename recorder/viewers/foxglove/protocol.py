@@ -58,7 +58,7 @@ class Advertised:
     Attributes:
         id: number of the channel; never used again for another topic, encoding or schema.
         topic: name of the channel.
-        encoding: of the messages: ``protobuf`` or ``json``.
+        encoding: of the messages: ``protobuf``, ``json``; of recorded topics ``cdr`` ...
         schema: schema of the messages.
     """
 
@@ -367,7 +367,7 @@ def _schema_text(schema: Schema) -> str:
     """Return a schema as JSON messages carry it."""
     if schema.encoding in _BINARY_SCHEMAS:
         return base64.b64encode(schema.data).decode()
-    return schema.data.decode()
+    return schema.data.decode(errors="replace")
 
 
 def _list(values: Mapping[str, Any], key: str) -> list[Any]:

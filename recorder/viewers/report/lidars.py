@@ -1,17 +1,20 @@
-"""Section on lidars: sweeps from above, and a range image."""
+"""Section on lidars: sweeps from above, and a range image of those that record ranges."""
 
 from __future__ import annotations
 
 import contextlib
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from recorder.common.errors import FormatError, RecorderError
 from recorder.perception.calibration import Calibration, session_calibration
+from recorder.perception.frames import cloud_channel
 from recorder.perception.geometry import apply
+from recorder.perception.lidar.clouds import make_point_source
 from recorder.perception.lidar.lidar import sweep_optics
+from recorder.perception.lidar.points import find_returns, stack_xyz
 from recorder.perception.lidar.sweeps import SweepGrid
 from recorder.session.playback import recorded_spec
 from recorder.session.reader import lidar_range_mm
@@ -41,7 +44,8 @@ def lidars_section(material: ReportContext) -> Content:
 def _draw_sweeps(material: ReportContext, stream: Stream, calibration: Calibration) -> Html:
     title = element("h3", stream.name)
     try:
-        grid = sweep_grid(stream)
+        grid = sweep_grid(stream) if cloud_channel(stream) is None else None
+        source = make_point_source(recorded_spec(stream))
         pose = calibration.of(stream.name).pose
     except READ_ERRORS as error:
         return element("div", title, material.fail(stream.name, error))
@@ -49,12 +53,14 @@ def _draw_sweeps(material: ReportContext, stream: Stream, calibration: Calibrati
     image: Content = None
     for index in material.moments(stream, SENSOR_MOMENTS["lidar"]):
         try:
-            ranges = grid.cut(lidar_range_mm(stream, index))
             time = moment_text(material.since_start_s(stream, index))
-            points = compute_points(grid, ranges, pose)
+            if grid is None:
+                points = find_points(source.read(stream, index)[1], pose)
+            else:
+                ranges = grid.cut(lidar_range_mm(stream, index))
+                points = compute_points(grid, ranges, pose)
+                image = image or _draw_range_image(material, ranges, time)
             shown.append(_draw_sweep(material, points, f"{stream.name} at {time}", time))
-            if image is None:
-                image = _draw_range_image(material, ranges, time)
         except READ_ERRORS as error:
             shown.append(material.fail(f"{stream.name}, sweep {index}", error))
     frame = "the rig's frame" if pose is not None else "the sensor's frame"
@@ -80,6 +86,14 @@ def compute_points(
     flat = ranges.reshape(-1)
     hit = flat > 0
     points = grid.origin[hit] + grid.direction[hit] * (flat[hit, None] * np.float32(1e-3))
+    return points if pose is None else apply(pose, points).astype(np.float32)
+
+
+def find_points(
+    recorded: npt.NDArray[Any], pose: npt.NDArray[np.float64] | None
+) -> npt.NDArray[np.float32]:
+    """Return recorded points with a return, as `compute_points`."""
+    points = stack_xyz(recorded[find_returns(recorded)])
     return points if pose is None else apply(pose, points).astype(np.float32)
 
 

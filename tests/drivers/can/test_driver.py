@@ -28,7 +28,7 @@ from tests.drivers.can.rig import (
     times,
 )
 from tests.drivers.test_datagram_devices import KINDS, feed, story
-from tests.support.devices import opened, samples, streaming
+from tests.support.devices import opened, read_item, samples, streaming
 
 MS = 1_000_000
 
@@ -254,7 +254,7 @@ def test_an_address_of_another_form_is_named(address: str) -> None:
 def read_to(driver: Driver, items: list[Item], t_ns: int) -> None:
     """Take the items of a simulated bus up to and with the batch that reaches that time."""
     while not any(i.t_ns[-1] >= t_ns for i in samples(items[-1:], "bus")):
-        item = driver.read()
+        item = read_item(driver)
         assert item is not None
         items.append(item)
 

@@ -59,6 +59,7 @@ class SimDriver:
             plane.clock,
             lambda event, **_: self.reports.append(event),
         )
+        self.unfound = [stream_spec(f"{sensor}_{n}", 20.0, blob=n > 1) for n in (1, 2)]
         self.actor = plane.spawn(f"link {sensor}", self.link._run, f"driver {sensor}")
         self.most_held = 0
 
@@ -69,6 +70,13 @@ class SimDriver:
     def epoch(self) -> int:
         assert self.link.seam.ring is not None
         return self.link.seam.ring.epoch
+
+    def find(self) -> StreamSpec:
+        """Declare a further stream, as a driver does that finds one."""
+        spec = self.unfound.pop(0)
+        self.link.declare(spec)
+        self.specs += (spec,)
+        return spec
 
     def data(self, spec: StreamSpec, sizes: Sequence[int]) -> bool | None:
         """Publish one data message with a sample per size; None where no session is open."""

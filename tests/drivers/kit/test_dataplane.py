@@ -109,6 +109,8 @@ def recording(plane: Plane, count: int = 3) -> Plane:
 def act(plane: Plane, driver: SimDriver) -> None:
     """One random thing that a driver's main thread does."""
     rng = plane.rng
+    if driver.unfound and rng.random() < 0.05:
+        driver.find()
     spec = rng.choice(driver.specs)
     match rng.randrange(12):
         case 0:

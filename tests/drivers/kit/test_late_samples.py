@@ -79,3 +79,16 @@ def test_whatever_is_late_within_the_limit_is_sorted(
     order, found, lost, steps = placed([float(times[n]) for n in arrived], size)
     assert found == sorted(times) and sorted(order) == list(range(len(delays)))
     assert (lost, steps) == ([], 0)
+
+
+def test_a_stream_that_is_found_later_is_sorted_too() -> None:
+    specs = dict(SPECS)
+    stamps = Stamps(specs, lambda *_: None, late_ns=LATE_NS)
+    stamps.take(Sample("x", np.array([1], np.int64), {"n": np.zeros((1, 1), "<u4")}))
+    specs["y"] = StreamSpec("y", SPECS["x"].channels)
+    items: list[Item] = []
+    for t_ms in (0, 10, 5, 20):
+        times = np.array([t_ms * MS], np.int64)
+        items += stamps.take(Sample("y", times, {"n": np.zeros((1, 1), "<u4")}))
+    items += [item for item in stamps.flush() if item.stream == "y"]
+    assert [int(each.t_ns[0]) // MS for each in items if isinstance(each, Sample)] == [0, 5, 10, 20]

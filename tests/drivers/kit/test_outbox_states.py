@@ -54,14 +54,29 @@ class DataPlane(RuleBasedStateMachine):
 
     def start_driver(self) -> None:
         self.epoch += 1
-        self.ring = SendRing(SPECS, epoch=self.epoch, merge_bytes=250)
+        self.ring = SendRing(SPECS[:-1], epoch=self.epoch, merge_bytes=250)
+        self.unfound = SPECS[-1:]
         self.buffer = 700
         self.ring.hello({}, buffer_bytes=self.buffer, window_bytes=self.window)
         self.ids: dict[str, list[int]] = {n: [] for n in NAMES}
 
+    @precondition(lambda self: self.unfound)
+    @rule()
+    def find_stream(self) -> None:
+        """As `SessionSeam.declare` does."""
+        has_ended = self.ring.ended
+        self.ring.declare(self.unfound[0])
+        self.unfound = []
+        if has_ended:
+            self.ring.end("eof")
+
+    def takes(self, stream: str) -> bool:
+        """Whether the driver may offer a message of the stream."""
+        return not self.ring.ended and stream not in [spec.name for spec in self.unfound]
+
     @rule(stream=st.sampled_from(NAMES), size=st.sampled_from([1, 50, 300, 2000]))
     def offer_data(self, stream: str, size: int) -> None:
-        if self.ring.ended:
+        if not self.takes(stream):
             return
         self.next_id += 1
         message = data(stream, size)
@@ -75,14 +90,14 @@ class DataPlane(RuleBasedStateMachine):
 
     @rule(stream=st.sampled_from(NAMES), count=st.integers(1, 9))
     def offer_loss(self, stream: str, count: int) -> None:
-        if not self.ring.ended:
+        if self.takes(stream):
             values = {"cause": "device"}
             self.ring.offer(Message(Kind.LOST, stream=stream, count=count, values=values))
             self.lost[stream] += count
 
     @rule(stream=st.sampled_from(NAMES))
     def offer_state(self, stream: str) -> None:
-        if not self.ring.ended:
+        if self.takes(stream):
             self.ring.offer(Message(Kind.STATE, stream=stream, values={"x": 1}))
 
     @rule(most=st.integers(1, 20))
@@ -186,8 +201,7 @@ class DataPlane(RuleBasedStateMachine):
 
     @invariant()
     def nothing_acknowledged_is_missing(self) -> None:
-        for name in NAMES:
-            stream = self.ring._streams[name]
+        for name, stream in self.ring._streams.items():
             durable = self.durable.positions[name]
             if stream.base:
                 assert durable.epoch == self.epoch and durable.number >= stream.base

@@ -24,6 +24,7 @@ from drivers.kit.driver import (
     EndOfSource,
     Item,
     Lost,
+    NewStream,
     Sample,
     SensorConfig,
     State,
@@ -76,7 +77,7 @@ class FakeDriver(Driver):
     """Plays what it is given; an exception among it is raised."""
 
     schemes = {"script": "made up for tests"}
-    script: Iterable[Item | Exception | Callable[[], None]] = ()
+    script: Iterable[Item | NewStream | Exception | Callable[[], None]] = ()
     opened = closed = 0
 
     def open(self) -> Sequence[StreamSpec]:
@@ -85,13 +86,13 @@ class FakeDriver(Driver):
         self._items = iter(self.script)
         return [SPEC]
 
-    def read(self) -> Item | None:
+    def read(self) -> Item | NewStream | None:
         item = next(self._items, None)
         if item is None:
             raise EndOfSource
         if isinstance(item, Exception):
             raise item
-        if not isinstance(item, (Sample, State, Lost)):
+        if not isinstance(item, (Sample, State, Lost, NewStream)):
             item()
             return None
         if isinstance(item, Sample):  # the kit takes samples over
@@ -297,6 +298,42 @@ def test_batches_of_a_device_are_cut_at_the_end_in_all_its_streams(
     assert np.fromfile(rig.root / "s" / "fake_b" / "x", "<u4")[::64].tolist() == [0, 1, 2]
 
 
+class LatchedPair(LivePair):
+    """A device whose last sample holds until another comes."""
+
+    def open(self) -> Sequence[StreamSpec]:
+        specs = super().open()
+        self._batches = []
+        return specs
+
+    def repeat(self, t_ns: int) -> Sequence[Sample]:
+        return [replace(batch(7), t_ns=np.array([t_ns], np.int64))]
+
+
+def test_samples_that_hold_are_recorded_at_the_start_of_every_session(
+    make_rig: Callable[..., Rig],
+) -> None:
+    rig = make_rig()
+    driver = LatchedPair(SensorConfig("fake", "script", "", {}, "realtime", False))
+    found: list[tuple[list[int], int]] = []
+
+    def record() -> None:
+        session = rig.start()
+        key = f"/{rig.service_start(session)}"
+        wait_until("it is recorded", lambda: rig.runner._reported.endswith(key))
+        rig.stop()
+        values = np.fromfile(session / "fake" / "x", "<u4")[::64].tolist()
+        t_mono = int(np.fromfile(session / "fake" / "t_mono", "<u8")[0])
+        found.append((values, t_mono - rig.service_start(session)))
+
+    def supervise() -> None:
+        record()
+        record()
+
+    rig.run(driver, supervise)
+    assert found == [([7], 0), ([7], 0)]
+
+
 def test_a_loop_goes_on_without_a_seam(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig()
     driver = rig.driver(batch(0, 5), batch(5, 2), loop=True)
@@ -311,6 +348,39 @@ def test_a_loop_over_nothing_ends(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig()
     account = rig.record(rig.driver(loop=True))
     assert (account["ended"], account["samples"]) == ("eof", 0)
+
+
+@pytest.mark.parametrize("pace", ["max", "realtime"])
+def test_a_stream_that_a_source_finds_is_recorded(make_rig: Callable[..., Rig], pace: str) -> None:
+    rig = make_rig()
+    found = NewStream(replace(SPEC, name="fake_2"))
+    late = [replace(batch(n), stream="fake_2") for n in (2, 3)]
+    rig.record(rig.driver(batch(0, 2), found, *late, batch(2, 2), pace=pace))
+    (session,) = rig.root.iterdir()
+    assert np.fromfile(session / "fake_2" / "x", "<u4")[::64].tolist() == [2, 3]
+    assert rig.outcome["x"] == [0, 1, 2, 3]
+    given = [values["given"] for event, values in rig.reports if event == "stats"][-1]
+    assert {name: counts[0] for name, counts in given.items()} == {"fake": 4, "fake_2": 2}
+
+
+def test_a_loop_finds_the_same_streams_again(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig()
+    late = replace(batch(0, 2), stream="fake_2")
+    driver = rig.driver(NewStream(replace(SPEC, name="fake_2")), late, batch(2), loop=True)
+    rig.record(driver, duration_s=0.2)
+    (session,) = rig.root.iterdir()
+    assert len(np.fromfile(session / "fake_2" / "ts", "<f8")) > 4
+
+
+def test_a_stream_that_is_found_again_in_another_form_ends_the_source(
+    make_rig: Callable[..., Rig],
+) -> None:
+    rig = make_rig()
+    other = StreamSpec("fake", (ChannelSpec("x", "raw", "u4", (65,)),))
+    account = rig.record(rig.driver(batch(0, 2), NewStream(other), batch(2)))
+    assert account["x"] == [0, 1] and account["ended"] == "fault"
+    faults = [values["message"] for event, values in rig.reports if event == "fault"]
+    assert faults == ["fake: is declared again with other channels"]
 
 
 def test_full_pace_waits_for_room_instead_of_refusing(make_rig: Callable[..., Rig]) -> None:

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pytest
 from ouster.sdk import core
 
+from drivers.ouster.beams import Beams
 from drivers.ouster.model import START_NS, LidarScene, default_info
-from drivers.ouster.model_view import Beams
 from drivers.world import GRAVITY_M_S2, World
 from drivers.world.mounts import LIDAR, Mount
 from tests.drivers.ouster.caster import Rays, cast, rays_of

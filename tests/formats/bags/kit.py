@@ -1,10 +1,11 @@
 """Recordings that other software writes: MCAP by the package ``mcap``, CDR by ``rosbags``, protobuf
-by ``foxglove``.
+by ``foxglove``, SQLite by the tables of rosbag2.
 """
 
 from __future__ import annotations
 
 import math
+import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,9 @@ START_NS = 1_700_000_000_123_456_789
 """Log time of a recording's first message."""
 SECOND = 1_000_000_000
 HEIGHT, WIDTH = 24, 32
+
+OLD_DRIVERS = frozenset({"camera", "can", "gnss", "ouster", "xsens"})
+"""Drivers without those that play further topics, or play IMUs before the driver of Xsens."""
 
 STORE: Any = get_typestore(Stores.ROS2_HUMBLE)
 for _name in ("ouster_sensor_msgs/msg/PacketMsg", "ouster_ros/msg/PacketMsg"):
@@ -86,6 +90,31 @@ def write_bag(
     text = yaml.safe_dump({"rosbag2_bagfile_information": content | information})
     (folder / "metadata.yaml").write_text(text)
     return folder
+
+
+SQLITE_TABLES = """
+CREATE TABLE topics(id INTEGER PRIMARY KEY, name TEXT NOT NULL, type TEXT NOT NULL,
+    serialization_format TEXT NOT NULL, offered_qos_profiles TEXT NOT NULL);
+CREATE TABLE messages(id INTEGER PRIMARY KEY, topic_id INTEGER NOT NULL, timestamp INTEGER NOT NULL,
+    data BLOB NOT NULL);
+CREATE INDEX timestamp_idx ON messages (timestamp ASC);
+"""  # rosbag2_storage_sqlite3, Humble
+
+
+def write_sqlite(path: Path, messages: Sequence[Sent]) -> Path:
+    """Write a file as rosbag2 does up to Humble."""
+    with sqlite3.connect(path) as database:
+        database.executescript(SQLITE_TABLES)
+        topics: dict[str, int] = {}
+        for sent in messages:
+            if sent.topic not in topics:
+                number = topics[sent.topic] = len(topics) + 1
+                row = (number, sent.topic, sent.schema, sent.encoding, "")
+                database.execute("INSERT INTO topics VALUES (?, ?, ?, ?, ?)", row)
+            message = (topics[sent.topic], sent.log_ns, sent.data)
+            database.execute("INSERT INTO messages VALUES (NULL, ?, ?, ?)", message)
+    database.close()
+    return path
 
 
 def ros_time(t_ns: int) -> Any:

@@ -18,7 +18,7 @@ from recorder.formats.bags.bag import Bag
 from recorder.formats.bags.contents import choose_topic, origin_ns
 from recorder.formats.bags.messages import Kind, decode_json_imu
 from recorder.formats.bags.timing import Stamping, read_stamp
-from recorder.formats.mcap import reader
+from recorder.formats.mcap.reader import McapReader
 from tests.formats.bags.kit import (
     SECOND,
     START_NS,
@@ -84,14 +84,14 @@ def test_messages_may_be_compressed_one_by_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"storage_identifier": "sqlite3"}, "'sqlite3', not 'mcap': `ros2 bag convert`"),
+        ({"storage_identifier": "other"}, "'other', not 'mcap' or 'sqlite3': `ros2 bag convert`"),
         ({"relative_file_paths": ["other.mcap"]}, "lists 'other.mcap', which is not in the folder"),
         ({"relative_file_paths": ["../../bag_0.mcap"]}, None),
         ({"relative_file_paths": []}, "lists no file"),
         ({"relative_file_paths": 5}, "is not the metadata of a ROS 2 bag"),
         (
-            {"relative_file_paths": ["bag_0.mcap.zstd"], "compression_mode": "FILE"},
-            "compressed as a whole: decompress them",
+            {"compression_mode": "FILE", "compression_format": "lz4"},
+            "files are compressed as 'lz4'",
         ),
         ({"compression_mode": "message", "compression_format": "lz4"}, "as 'lz4', which is not"),
     ],
@@ -114,8 +114,8 @@ def test_a_storage_without_a_name_is_that_of_the_files(tmp_path: Path, storage: 
     folder = write_bag(tmp_path / "bag", PARTS[:2], storage_identifier=storage)
     assert logs(folder) == [0, *(n * SECOND for n in range(1, len(PARTS[1]) + 1))]
     for number in range(2):
-        (folder / f"bag_{number}.mcap").write_bytes(b"SQLite format 3\0")
-    with pytest.raises(FormatError, match=r"not 'mcap': `ros2 bag convert`"):
+        (folder / f"bag_{number}.mcap").write_bytes(b"another")
+    with pytest.raises(FormatError, match=r"not 'mcap' or 'sqlite3': `ros2 bag convert`"):
         Bag(folder)
 
 
@@ -282,7 +282,7 @@ def test_a_step_of_the_clock_needs_no_more_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Chunks after the step have earlier log times, and are not opened before their turn."""
-    monkeypatch.setattr(reader, "OPEN_BYTES", 1000)
+    monkeypatch.setattr("recorder.formats.mcap.OPEN_BYTES", 1000)
     times = [START_NS + n * SECOND // 100 for n in range(100)]
     times[50:] = [t_ns - 3600 * SECOND for t_ns in times[50:]]
     sent = [imu("/imu", t_ns, (n, 0, 0), (0, 0, 0)) for n, t_ns in enumerate(times)]
@@ -300,7 +300,7 @@ def test_log_times_come_in_the_order_of_the_file(tmp_path: Path) -> None:
     """Whatever the order of the entries in the message indexes: of a writer, it may be by time."""
     sent = [imu("/imu", START_NS + n, (0, 0, 0), (0, 0, 0)) for n in (0, 2, 1, 3)]
     path = write_mcap(tmp_path / "a.mcap", sent, compression=CompressionType.NONE)
-    with reader.McapReader(path) as mcap:
+    with McapReader(path) as mcap:
         ((_, entries),) = mcap.log_times()
     ((offsets, times),) = entries.values()
     assert (times - START_NS).tolist() == [0, 2, 1, 3]
@@ -308,7 +308,7 @@ def test_log_times_come_in_the_order_of_the_file(tmp_path: Path) -> None:
     content = path.read_bytes()
     assert content.count(b"".join(rows)) == 1
     path.write_bytes(content.replace(b"".join(rows), b"".join(sorted(rows))))
-    with reader.McapReader(path) as mcap:
+    with McapReader(path) as mcap:
         ((_, entries),) = mcap.log_times()
     ((offsets, times),) = entries.values()
     assert (times - START_NS).tolist() == [0, 2, 1, 3] and (np.diff(offsets) > 0).all()

@@ -15,7 +15,7 @@ from recorder.common.errors import FormatError
 from recorder.formats.bags.contents import UnknownTopicError, find_content
 from recorder.formats.bags.messages import Kind, decode_json_imu, decode_ros2_imu
 from recorder.formats.bags.timing import APART_NS, Stamping
-from recorder.formats.mcap.reader import McapTopic
+from recorder.formats.mcap import McapTopic
 from tests.formats.bags.kit import IMU_SCHEMA, START_NS, imu, json_imu, turn
 
 

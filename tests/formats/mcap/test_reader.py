@@ -24,9 +24,9 @@ from mcap.writer import CompressionType, IndexType, Writer
 
 from recorder.common.errors import FormatError
 from recorder.common.files import PosixDisk
-from recorder.formats.mcap import reader as reader_module
+from recorder.formats.mcap import McapMessage
 from recorder.formats.mcap import records as records_module
-from recorder.formats.mcap.reader import McapMessage, McapReader
+from recorder.formats.mcap.reader import McapReader
 from recorder.formats.mcap.records import MAGIC, Budget, Place
 from recorder.formats.mcap.writer import McapWriter
 from tests.campaigns import Selector
@@ -184,7 +184,7 @@ def test_chunks_that_overlap_too_far_come_out_of_order_instead_of_filling_memory
             mcap.write(channel, 0, k, 0, [bytes(800)])
             mcap.write(channel, 1, 1000 + k, 0, [bytes(800)])
         mcap.finish()
-    monkeypatch.setattr(reader_module, "OPEN_BYTES", 5000)
+    monkeypatch.setattr("recorder.formats.mcap.OPEN_BYTES", 5000)
     messages = read(path)
     assert len(messages) == 80
     assert sorted(m[2] for m in messages) == [*range(40), *range(1000, 1040)]

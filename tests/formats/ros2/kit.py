@@ -30,6 +30,9 @@ NAMES = (
     "sensor_msgs/msg/Imu",
     "sensor_msgs/msg/NavSatFix",
     "tf2_msgs/msg/TFMessage",
+    "geometry_msgs/msg/PoseStamped",
+    "geometry_msgs/msg/PoseWithCovarianceStamped",
+    "nav_msgs/msg/Odometry",
     "rcl_interfaces/msg/Log",
     "std_msgs/msg/String",
     "std_msgs/msg/Int16MultiArray",
@@ -109,9 +112,13 @@ def ours(message: Any) -> Any:
     match name:
         case "String" | "PacketMsg" | "MarkerArray" | "TFMessage":
             return next(iter(values.values()))
-        case "Pose" | "Transform" | "MeshFile" | "NavSatStatus" | "MultiArrayLayout":
+        case "PoseWithCovariance":
+            return values.pop("pose") | values
+        case "TwistWithCovariance":
+            return values["twist"] | {"twist_covariance": values["covariance"]}
+        case "Pose" | "Transform" | "Twist" | "MeshFile" | "NavSatStatus" | "MultiArrayLayout":
             return values
-    for nested in ("pose", "transform", "status", "layout", "mesh_file"):
+    for nested in ("pose", "twist", "transform", "status", "layout", "mesh_file"):
         if isinstance(values.get(nested), dict):
             values |= values.pop(nested)
     for old, new in (("stamp", "stamp_ns"), ("lifetime", "lifetime_ns"),

@@ -9,6 +9,7 @@ from recorder.formats.ros2.definitions import TYPES, definition
 from tests.formats.ros2.kit import NAMES
 
 OF_DRIVERS = {  # which rosbags does not bring: fields of the drivers' own definitions
+    "foxglove_msgs/msg/CompressedVideo": ["timestamp", "frame_id", "data", "format"],
     "ouster_ros/msg/PacketMsg": ["buf"],
     "ouster_sensor_msgs/msg/PacketMsg": ["buf"],
     "can_msgs/msg/Frame": [

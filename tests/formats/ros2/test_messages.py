@@ -87,6 +87,13 @@ SAMPLES: dict[str, Any] = {
     ),
     "sensor_msgs/msg/Imu": messages.Imu(HEADER, NINE[:4], NINE, NINE[:3], NINE, NINE[3:6], NINE),
     "sensor_msgs/msg/NavSatFix": messages.NavSatFix(HEADER, -1, 1, 48.5, 9.25, 400.0, NINE, 3),
+    "geometry_msgs/msg/PoseStamped": messages.PoseStamped(HEADER, NINE[:3], NINE[:4]),
+    "geometry_msgs/msg/PoseWithCovarianceStamped": messages.PoseWithCovarianceStamped(
+        HEADER, NINE[:3], NINE[:4], NINE * 4
+    ),
+    "nav_msgs/msg/Odometry": messages.Odometry(
+        HEADER, "base_link", NINE[:3], NINE[:4], NINE * 4, NINE[3:6], NINE[6:], NINE[::-1] * 4
+    ),
     "tf2_msgs/msg/TFMessage": (
         messages.TransformStamped(HEADER, "camera", NINE[:3], NINE[:4]),
         messages.TransformStamped(HEADER, "imu", NINE[3:6], NINE[3:7]),

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.common.errors import UsageError
 from recorder.recording import preflight
 from recorder.recording.root_lock import is_held
@@ -475,6 +476,15 @@ def test_a_session_that_nobody_knew_of_is_closed(rig: Vehicle) -> None:
     rig.run(3)
     assert rig.writer.session is None
     assert states(rig.ask("status")) == (True, "idle")
+
+
+def test_a_stream_that_a_driver_finds_is_one_of_its_sensor(recording: Vehicle) -> None:
+    found = StreamSpec("cam_2", (ChannelSpec("x", "raw", "u1"),)).to_wire()
+    recording.children["cam"].report("streams", streams=[found])
+    recording.run(2)
+    assert list(recording.ask("status")["status"]["sensors"]["cam"]["streams"]) == ["cam", "cam_2"]
+    sensor = recording.running.supervisor.sensors["cam"]
+    assert sensor.header["streams"] == ["cam", "cam_2"]  # of the next part
 
 
 def test_a_driver_that_reports_nonsense_ends_and_it_alone(recording: Vehicle) -> None:

@@ -70,6 +70,11 @@ class PointCloudsWriter(ComponentWriter):
         }
         self._times = array("Q")
 
+    @property
+    def frame_count(self) -> int:
+        """Number of stored clouds."""
+        return len(self._times)
+
     def _attribute_schema(self, name: str, attribute: Attribute) -> dict[str, Any]:
         check_name(name, f"an attribute of {self.full_name}")
         if name in _RESERVED:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from recorder.archives.context import PackingContext
 from recorder.archives.ncore.format.frames import FrameWriter
 from recorder.archives.ncore.format.models import CameraModel
+from recorder.archives.ncore.format.point_clouds import PointCloudsWriter
 from recorder.archives.ncore.format.sequence import SequenceWriter
 from recorder.archives.ncore.mapping.models import camera_model
 from recorder.common.errors import FormatError
@@ -73,7 +74,9 @@ class Sensor:
         """Return the time at which the sample's measurement began, ns."""
         raise NotImplementedError
 
-    def pack(self, sequence: SequenceWriter) -> Generator[int, None, FrameWriter]:
+    def pack(
+        self, sequence: SequenceWriter
+    ) -> Generator[int, None, FrameWriter | PointCloudsWriter]:
         """Write all frames; yield the end of each, ns, and return the component's writer."""
         raise NotImplementedError
 

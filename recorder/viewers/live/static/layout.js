@@ -14,6 +14,8 @@ const VIEWS = {
   picture: { title: "picture", source: "picture", make: PictureView },
   points: { title: "3D", source: "sweep", make: PointsView },
   above: { title: "above", source: "sweep", make: AboveView },
+  cloud: { title: "3D", source: "cloud", make: PointsView },
+  cloud_above: { title: "above", source: "cloud", make: AboveView },
   range_doppler: { title: "range–speed", source: "range_doppler", make: RangeDopplerView },
   range_azimuth: { title: "range–azimuth", source: "range_azimuth", make: RangeAzimuthView },
   range_image: { title: "range image", source: "sweep", make: RangeImageView, wide: true },

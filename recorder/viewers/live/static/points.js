@@ -1,6 +1,8 @@
-// A lidar's points, made by the shader from raw ranges: in 3D and from above (plain WebGL2).
+// A lidar's points, in 3D and from above (plain WebGL2): sent as points, or made by the shader from
+// raw ranges.
 //
-// point = origin + direction * range * unit, in the sensor's frame: x forward, y left, z up.
+// point = origin + direction * range * unit, in the sensor's frame: x forward, y left, z up.  Of
+// points as they are, the origin is the point, without a direction.
 
 import { FONT, colourMap, el, fitCanvas, short } from "./dom.js";
 
@@ -102,7 +104,20 @@ export class PointsView {
     for (const name of ["direction", "origin"]) this.#upload(name, sample.arrays[name], 3);
   }
 
+  /** Show points [n, 3] as they are. */
+  #showCloud({ points, intensity }) {
+    const range = new Float32Array(points.length / 3);
+    for (let n = 0; n < range.length; n++) range[n] = Math.hypot(points[3 * n], points[3 * n + 1], points[3 * n + 2]);
+    this.setStatic({ arrays: { origin: points, direction: new Float32Array(points.length) } });
+    this.draw({ arrays: { range, intensity }, header: { range_unit_m: 1 } });
+  }
+
   draw({ arrays, header }) {
+    if (arrays.points) {
+      this.#showCloud(arrays);
+      this.panel.note(`${header.count.toLocaleString("en")} points`);
+      return;
+    }
     if (!this.static || arrays.range.length * 3 !== this.static.arrays.direction.length) return;
     this.unit = header.range_unit_m;
     this.#upload("range", arrays.range, 1);

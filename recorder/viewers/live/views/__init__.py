@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import UsageError
+from recorder.viewers.live.views.cloud import CloudView
 from recorder.viewers.live.views.drawing import Drawing, View
 from recorder.viewers.live.views.picture import PictureView
 from recorder.viewers.live.views.radar import RangeAzimuthView, RangeDopplerView
@@ -23,11 +24,12 @@ from recorder.viewers.live.views.sweep import SweepView
 __all__ = ["Drawing", "View", "list_views", "make_view"]
 
 
-_AnyView = PictureView | SweepView | RangeDopplerView | RangeAzimuthView | SeriesView
+_AnyView = PictureView | SweepView | CloudView | RangeDopplerView | RangeAzimuthView | SeriesView
 
 _VIEWS: Final[Mapping[str, type[_AnyView]]] = {
     "picture": PictureView,
     "sweep": SweepView,
+    "cloud": CloudView,
     "range_doppler": RangeDopplerView,
     "range_azimuth": RangeAzimuthView,
     "series": SeriesView,

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from drivers.kit.driver import Sample
 from recorder.codecs.jpeg import decode_jpeg
+from recorder.codecs.points import pack_points
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.perception.camera.camera_pictures import picture_maker
 from recorder.perception.foxglove.channels import SampleChannel
@@ -20,10 +22,11 @@ from recorder.perception.lidar.lidar import OusterOptics
 from recorder.perception.radar.geometry import RadarGeometry
 from recorder.perception.radar.maps import RadarMaps
 from recorder.perception.radar.radar import RadarProcessor
+from tests.session import clouds
 from tests.session.build import HEIGHT, WIDTH, raw_camera_spec
 from tests.viewers.live.foxglove.client import decode_schema, stamp_ns
 from tests.viewers.live.foxglove.rig import OFFSET_NS, serving
-from tests.viewers.live.views.sensors import first, message_of, play
+from tests.viewers.live.views.sensors import encoded, first, message_of, play
 
 
 async def test_pictures_are_passed_on_unchanged_with_their_stamps() -> None:
@@ -125,6 +128,27 @@ async def test_points_are_the_sweeps_returns_in_the_sensors_frame() -> None:
         np.testing.assert_array_equal(raw[:, 14:16].copy().view("<u2")[:, 0], rows)
         since = np.tile(columns - columns[0], len(range_mm))[hit]
         np.testing.assert_array_equal(raw[:, 16:].copy().view("<u4")[:, 0], since)
+
+
+async def test_recorded_points_have_all_columns() -> None:
+    spec, sweep = clouds.cloud_spec(), clouds.make_sweep()
+    data = {"points.bin": [pack_points(sweep)]}
+    message = encoded(spec, Sample("lidar", np.array([1_000_000_000]), data))
+    async with serving(specs=(spec,)) as rig:
+        client = await (await rig.client("foxglove.sdk.v1")).greeted("/lidar/points")
+        await client.subscribe("/lidar/points", 0)
+        await rig.wait_until_watched("lidar")
+        rig.put(spec, message)
+        received = await client.data(0)
+        cloud = decode_schema(client.channels["/lidar/points"], received.payload)
+        assert received.t_ns == 1_000_000_000 + OFFSET_NS
+        assert stamp_ns(cloud.timestamp) == clouds.begin_ns(received.t_ns, sweep)
+        layout = {field.name: (field.offset, field.type) for field in cloud.fields}
+        assert layout == {
+            "x": (0, 7), "y": (4, 7), "z": (8, 7), "intensity": (12, 7), "ring": (16, 3),
+            "t": (18, 5), "tag_0": (22, 1), "tag_1": (23, 1),
+        }  # fmt: skip
+        assert (cloud.point_stride, cloud.data) == (24, sweep.tobytes())
 
 
 async def test_detections_and_maps_of_a_radar() -> None:

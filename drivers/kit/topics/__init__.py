@@ -1,0 +1,1 @@
+"""Live topics of ROS 2 and Zenoh: receiving them, and the account of what was lost."""

@@ -1,0 +1,1 @@
+"""Driver of topics that no other driver decodes."""
