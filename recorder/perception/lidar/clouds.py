@@ -19,11 +19,13 @@ from typing import Any, Final
 import numpy as np
 
 from recorder.bus.wire import Message
+from recorder.codecs.beams import BEAMS
 from recorder.codecs.points import Column, points_dtype, unpack_points
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError
 from recorder.perception.encoded import EncodedSamples
 from recorder.perception.frames import cloud_channel
+from recorder.perception.lidar.beams import BeamPoints
 from recorder.perception.lidar.points import PointSource, SweepPoints, Values, find_times
 from recorder.session.stream import Stream
 
@@ -75,6 +77,8 @@ def make_point_source(spec: StreamSpec) -> PointSource:
     Raises:
         FormatError: the stream's metadata or columns cannot be used.
     """
+    if BEAMS in spec.files:
+        return BeamPoints(spec)
     return SweepPoints(spec) if cloud_channel(spec) is None else CloudPoints(spec)
 
 

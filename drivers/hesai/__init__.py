@@ -1,0 +1,1 @@
+"""Hesai's lidars."""

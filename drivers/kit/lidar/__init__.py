@@ -1,0 +1,1 @@
+"""Common parts of spinning lidars: columns, sweeps, loss accounts and geometry."""

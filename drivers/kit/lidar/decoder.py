@@ -1,0 +1,67 @@
+"""Interface of the decoders of one vendor's packets, which the kit's streams drive."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from drivers.kit.lidar.columns import Columns
+
+Packets = npt.NDArray[np.uint8]
+
+
+class PacketDecoder(ABC):
+    """Decoder of the packets of one device.
+
+    Attributes:
+        vendor, model: names in ``beams.json``.
+        channels: channels of a column.
+        returns: names of the returns that are recorded, in order: ``last``, ``strongest``, ...
+        unit_mm: unit of the ranges, mm.
+        turn: azimuths of a turn.
+        packet_bytes: length of the packets.
+        column_ns: interval of columns, ns.
+        columns: columns of a packet.
+        confidence: measurements have a confidence.
+        states: firing times of the channels, ns, by the state of a column; None: does not fire.
+        rate_hz: turns in a second, as the first packets tell.
+        number_bits: width of the packets' numbers; 0: they have none.
+    """
+
+    vendor: str
+    model: str
+    channels: int
+    returns: tuple[str, ...]
+    unit_mm: float
+    turn: int
+    packet_bytes: int
+    column_ns: float
+    columns: int
+    confidence: bool
+    states: dict[int, tuple[int | None, ...]]
+    rate_hz: float
+    number_bits: int
+
+    @abstractmethod
+    def find_sound(self, packets: Packets) -> npt.NDArray[np.bool_]:
+        """Return which packets can be decoded: their marks, mode and date are right."""
+
+    @abstractmethod
+    def read_numbers(self, packets: Packets) -> npt.NDArray[np.uint32]:
+        """Return the packets' numbers, u4 [packets]; only with `number_bits`."""
+
+    @abstractmethod
+    def decode(self, packets: Packets, epoch_ns: npt.NDArray[np.int64]) -> Columns:
+        """Decode packets in order.
+
+        Args:
+            packets: u1 [packets, packet_bytes], sound ones.
+            epoch_ns: i8 [packets], the host's time of each, epoch ns, for clocks that tell a part.
+        """
+
+    @abstractmethod
+    def read_state(self, packets: Packets) -> dict[str, Any]:
+        """Return what the newest packet tells of the device: speed, faults; JSON types."""

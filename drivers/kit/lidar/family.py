@@ -1,0 +1,153 @@
+"""A vendor's family of lidars: what the kit needs to record any of its models."""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from drivers.kit.driver import SensorConfig
+from drivers.kit.lidar.calibration import DEFAULT, Angles, read_angles, read_default
+from drivers.kit.lidar.decoder import PacketDecoder
+from drivers.kit.lidar.stream import SweepStream
+from drivers.kit.source_driver import SourceDriver
+from recorder.codecs.beams import Beams
+from recorder.codecs.streams import StreamSpec
+from recorder.common.errors import FormatError, SourceError
+from recorder.config.options import Option, OptionTable
+
+FAMILY_OPTIONS: OptionTable = {
+    "calibration": Option(
+        "path",
+        None,
+        "file of the channels' angles (default: of the model's design, with a warning)",
+    ),
+    "cut_deg": Option(
+        "float", 0.0, "azimuth at which a sweep begins [deg]", minimum=0.0, maximum=360.0
+    ),
+    "port": Option(
+        "int", None, "pcap: UDP port of the packets (default: any)", minimum=1, maximum=65535
+    ),
+    "interface": Option("str", "", "udp: address of this machine on the link of a multicast group"),
+    "socket_buffer_mb": Option(
+        "float", 32.0, "udp: receive buffer of the socket [MB]", minimum=0.1, maximum=2000
+    ),
+    "timeout_s": Option(
+        "float", 5.0, "udp: silence after which the sensor is lost [s]", minimum=0.5
+    ),
+}
+"""Options of every family."""
+
+FAMILY_SCHEMES = {
+    "udp": "//ADDRESS:PORT of this machine, or of a multicast group: a sensor's packets",
+    "pcap": "a network capture, pcap or pcapng",
+}
+"""Sources of every family."""
+
+
+class Family(ABC):
+    """A vendor's lidars.
+
+    Args:
+        sensor: the sensor's entry.
+    """
+
+    zero: ClassVar[Literal["x", "y"]]
+    """Axis of azimuth 0."""
+    turns_while_firing: bool
+    """A channel's azimuth is ahead of its column's by its firing time."""
+    models: ClassVar[Sequence[str]]
+    """Names of the models."""
+    table: ClassVar[Path]
+    """File with the angles of the models' design."""
+
+    def __init__(self, sensor: SensorConfig) -> None:
+        self.sensor = sensor
+
+    @abstractmethod
+    def make_decoder(self, packet: bytes) -> PacketDecoder:
+        """Return the decoder of a device by its first packet.
+
+        Raises:
+            FormatError: it is no packet of a known model, or of another one than configured.
+        """
+
+    def is_packet(self, payload: bytes) -> bool:
+        """Return whether a datagram may be a packet with ranges."""
+        try:
+            self.make_decoder(payload)
+        except FormatError:
+            return False
+        return True
+
+    def start(self, packet: bytes, *, live: bool) -> SweepStream:
+        """Return the stream of the device whose first packet this is.
+
+        Raises:
+            FormatError: see `make_decoder`.
+            SourceError: the calibration cannot be used.
+        """
+        decoder, name = self.make_decoder(packet), self.sensor.name
+        path = self.sensor.options["calibration"]
+        try:
+            if path is not None:
+                angles = read_angles(Path(path), decoder.channels, decoder.unit_mm, decoder.model)
+            else:
+                angles = read_default(self.table, decoder.model)
+        except FormatError as error:
+            raise SourceError(f"{name}: calibration: {error}") from None
+        if not angles.elevation_deg:
+            raise SourceError(
+                f"{name}: calibration: a {decoder.model} has no angles of its design; give the "
+                "sensor's own file"
+            )
+        if angles.origin == DEFAULT:
+            print(
+                f"{name}: no calibration is given: points have the angles of the design of a "
+                f"{decoder.model}, not of this sensor",
+                file=sys.stderr,
+                flush=True,
+            )
+        return SweepStream(self.sensor, decoder, self.describe(decoder, angles), live=live)
+
+    def describe(self, decoder: PacketDecoder, angles: Angles) -> Beams:
+        """Return the description of a device's beams."""
+        return Beams(
+            vendor=decoder.vendor,
+            model=decoder.model,
+            unit_mm=decoder.unit_mm,
+            turn=decoder.turn,
+            zero=self.zero,
+            returns=list(decoder.returns),
+            elevation_deg=list(angles.elevation_deg),
+            azimuth_deg=list(angles.azimuth_deg),
+            firing_ns={str(state): list(row) for state, row in decoder.states.items()},
+            column_ns=decoder.column_ns,
+            calibration=angles.origin,
+            calibration_sha256=angles.sha256,
+            rise_mm=list(angles.rise_mm),
+            turns_while_firing=self.turns_while_firing,
+        )
+
+
+class FamilyDriver(SourceDriver):
+    """Base of the drivers of a vendor's lidars."""
+
+    family: ClassVar[type[Family]]
+    schemes: ClassVar[dict[str, str]] = FAMILY_SCHEMES
+    live_schemes: ClassVar[frozenset[str]] = frozenset({"udp"})
+
+    def open(self) -> Sequence[StreamSpec]:
+        """Open the source; a SourceError names the file and its fault."""
+        family = self.family(self.sensor)
+        if self.sensor.scheme == "udp":
+            from drivers.kit.lidar.live import LiveSource
+
+            live = LiveSource(family)
+            self.receives = live.receives
+            return self.begin(live, live.warnings)
+        from drivers.kit.lidar.played import CaptureSource
+
+        return self.begin(CaptureSource(family))

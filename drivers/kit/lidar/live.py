@@ -1,0 +1,113 @@
+"""Packets of a spinning lidar from the network."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from drivers.kit.driver import Item, State
+from drivers.kit.lidar.family import Family
+from drivers.kit.lidar.stream import SweepStream
+from drivers.kit.socket_source import TELL_NS, SocketSource
+from drivers.kit.udp_socket import Batch, UdpReceiver, is_multicast, make_cap_warning, parse_address
+from recorder.codecs.streams import StreamSpec
+from recorder.common.errors import DeviceError, SourceError
+
+_READ_S: Final = 0.2
+_PACKET_BYTES: Final = 1500
+
+
+class LiveSource(SocketSource):
+    """Source of the packets that arrive at an address of this machine.
+
+    The first packet of the family decides which device's packets are recorded.
+
+    Args:
+        family: the vendor's family; its sensor has the options ``socket_buffer_mb``,
+            ``timeout_s`` and ``interface``.
+    """
+
+    _batch, _gather_s = 512, 0.005
+    _receiver: UdpReceiver
+
+    def __init__(self, family: Family) -> None:
+        super().__init__(family.sensor)
+        self._family = family
+        self._stream: SweepStream | None = None
+        self._device = np.empty(0, np.uint8)
+        self._others = 0
+        try:
+            address, port = parse_address(self._address, "udp:HOST:PORT")
+            self._receiver = UdpReceiver(
+                address,
+                port,
+                self._asked_bytes,
+                _READ_S,
+                packet_bytes=_PACKET_BYTES,
+                batch=self._batch,
+                interface=self._sensor.options["interface"],
+            )
+        except (DeviceError, SourceError) as error:
+            raise type(error)(f"{self._where}: {error}") from None
+        warning = make_cap_warning(self._receiver, self._sensor.name)
+        self.warnings = [] if warning is None else [warning]
+
+    def open(self) -> Sequence[StreamSpec]:
+        """Wait for a first packet and declare the stream; DeviceError if none arrives."""
+        self._await_first()
+        if self._stream is None:
+            raise DeviceError(f"{self._where}: {self._explain_silence()}")
+        return self._stream.specs(finite=False)
+
+    @property
+    def receives(self) -> Sequence[tuple[str, int]]:
+        """Address and port at which no other program can receive."""
+        address = self._receiver.address
+        return () if is_multicast(address) else ((address, self._receiver.port),)
+
+    def _settings(self) -> dict[str, Any]:
+        return {"address": self._receiver.address, "port": self._receiver.port}
+
+    def _reports(self, now_ns: int) -> Iterator[Item]:
+        if self._others and now_ns - self._told_ns > TELL_NS:
+            yield State(self._sensor.name, now_ns, {"datagrams_of_others": self._others})
+            self._others, self._told_ns = 0, now_ns
+
+    def _take(self, batch: Batch, times: npt.NDArray[np.int64]) -> None:
+        stream, begin = self._stream, 0
+        if stream is None:
+            for at in range(len(batch)):
+                payload = batch.data[at, : batch.sizes[at]].tobytes()
+                if self._family.is_packet(payload):
+                    stream = self._stream = self._family.start(payload, live=True)
+                    self._device, begin = batch.sources()[0][at].copy(), at
+                    break
+                self._others += 1
+            if stream is None:
+                return
+        size = stream.packet_bytes
+        ours = (batch.sources()[0][begin:] == self._device).all(axis=1)
+        right = batch.sizes[begin:] == size
+        stream.corrupt += int(np.count_nonzero(ours & ~right))
+        self._others += int(np.count_nonzero(~ours))
+        chosen = np.flatnonzero(ours & right) + begin
+        if len(chosen):
+            self._heard_ns = time.monotonic_ns()
+            offset_ns = time.time_ns() - time.monotonic_ns()
+            arrived = times[chosen]
+            packets = batch.data[chosen, :size]
+            self._queue.extend(stream.take(packets, arrived, arrived + offset_ns))
+        if dropped := int(batch.dropped[-1]) - self._dropped:  # the stream counts what they held
+            self._dropped += dropped
+            state = {"packets_dropped_by_kernel": dropped}
+            self._queue.append(State(self._sensor.name, int(times[-1]), state))
+
+    def _explain_silence(self) -> str:
+        port = self._receiver.port
+        others = f", {self._others} other datagrams do" if self._others else ""
+        models = " or ".join(self._family.models)
+        return f"no packet of {models} arrives at UDP port {port}{others}"

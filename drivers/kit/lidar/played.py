@@ -1,0 +1,111 @@
+"""Packets of a spinning lidar from a network capture."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from drivers.kit.driver import Item, State
+from drivers.kit.lidar.family import Family
+from drivers.kit.lidar.stream import SweepStream
+from recorder.codecs.streams import StreamSpec
+from recorder.common.errors import FormatError
+from recorder.formats.pcap.datagrams import (
+    CaptureNotes,
+    Datagram,
+    LostDatagram,
+    SkippedPacket,
+    read_capture,
+)
+from recorder.formats.pcap.records import DroppedPackets
+
+_BATCH: Final = 64
+
+
+class CaptureSource:
+    """Source of the packets of one lidar in a capture (pcap, pcapng).
+
+    The first datagram that is a packet of the family, to the option `port` if it is given, decides
+    which sender and port are read.
+
+    Args:
+        family: the vendor's family.
+    """
+
+    def __init__(self, family: Family) -> None:
+        self._family, self._sensor = family, family.sensor
+        self._stream: SweepStream
+        try:
+            self._file = self._sensor.path.open("rb")
+        except OSError as error:
+            raise self._sensor.fault(error) from None
+
+    def open(self) -> Sequence[StreamSpec]:
+        """Find the first packet and declare the stream; SourceError if there is none."""
+        wanted, others = self._sensor.options["port"], Counter[int]()
+        self._file.seek(0)
+        fault: FormatError | None = None
+        try:
+            for item in read_capture(self._file):
+                if not isinstance(item, Datagram) or wanted not in (None, item.port):
+                    continue
+                if self._family.is_packet(item.payload):
+                    self._stream = self._family.start(item.payload, live=False)
+                    self._key = item.source, item.port
+                    return self._stream.specs(finite=True)
+                others[item.port] += 1
+        except FormatError as error:
+            fault = error
+        seen = ", ".join(f"{port} ({count})" for port, count in others.most_common(8))
+        text = f"; its datagrams go to the ports {seen}" if seen else "; it has no datagram"
+        why = f"; {fault}" if fault is not None else ""
+        raise self._sensor.fault(f"has no packet of {' or '.join(self._family.models)}{text}{why}")
+
+    def items(self) -> Iterator[Item]:
+        """Yield sweeps; SourceError at damage, after the sweeps before it."""
+        self._file.seek(0)
+        batch: list[Datagram] = []
+        notes, losses, last_ns = CaptureNotes(), Counter[str](), 0
+        fault: FormatError | None = None
+        size = self._stream.packet_bytes
+        try:
+            for item in read_capture(self._file):
+                if isinstance(item, SkippedPacket | DroppedPackets):
+                    notes.take(item)
+                elif isinstance(item, LostDatagram):
+                    if item.source == self._key[0] and item.port in (None, self._key[1]):
+                        losses[item.cause] += 1
+                elif (item.source, item.port) == self._key:
+                    if len(item.payload) != size:
+                        self._stream.corrupt += 1
+                        continue
+                    last_ns = item.t_ns or last_ns
+                    notes.unstamped += not item.stamped
+                    batch.append(item)
+                    if len(batch) == _BATCH:
+                        yield from self._convert(batch)
+                        batch = []
+        except FormatError as error:
+            fault = error
+        if batch:
+            yield from self._convert(batch)
+        yield from self._stream.finish()
+        values = notes.values() | {f"packets_{cause}": n for cause, n in losses.items()}
+        if values:
+            yield State(self._sensor.name, last_ns, values)
+        for text in notes.warnings():
+            print(self._sensor.fault(text), file=sys.stderr, flush=True)
+        if fault is not None:
+            raise self._sensor.fault(fault)
+
+    def _convert(self, batch: Sequence[Datagram]) -> Iterator[Item]:
+        packets = np.frombuffer(b"".join(each.payload for each in batch), np.uint8)
+        times = np.maximum.accumulate(np.array([each.t_ns for each in batch], np.int64))
+        yield from self._stream.take(packets.reshape(len(batch), -1), times, times)
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,125 @@
+"""Assembly of columns to sweeps, with an account of missing columns and sweeps.
+
+A sweep begins where the azimuth passes the cut.  ::
+
+    assembly = SweepAssembly(turn=36000, cut=0, step=18.0)
+    for sweep in assembly.take(columns, missing):
+        data, beyond = fill_channels(sweep.columns, width=2040)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from drivers.kit.lidar.columns import Columns
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """One turn of a lidar.
+
+    Attributes:
+        columns: its columns, in order of their firing.
+        missing: columns that are missing between its begin and its end.
+        lost_before: whole sweeps that are missing before it.
+    """
+
+    columns: Columns
+    missing: int
+    lost_before: int
+
+
+class SweepAssembly:
+    """Assembler of columns, which come in order, to sweeps.
+
+    The first sweep may begin behind the cut, and the last one end before it: what lies outside is
+    not missing.
+
+    Args:
+        turn: azimuths of a turn.
+        cut: azimuth at which a sweep begins.
+        step: azimuths from column to column, at the set speed.
+    """
+
+    def __init__(self, turn: int, cut: int, step: float) -> None:
+        self._turn, self._cut, self._step = turn, cut, step
+        self._parts: list[Columns] = []
+        self._missing = self._lost = 0
+        self._last = 0  # azimuth of the last column, from the cut
+
+    def take(self, columns: Columns, missing: npt.NDArray[np.int64]) -> Iterator[Sweep]:
+        """Add columns; yield the sweeps that they end.
+
+        Args:
+            columns: further columns, in order.
+            missing: i8 [columns], number of columns that are missing before each one.
+        """
+        if not len(columns.azimuth):
+            return
+        past = (columns.azimuth.astype(np.int64) - self._cut) % self._turn
+        previous = np.append([self._last if self._parts else past[0]], past[:-1])
+        wraps = past - previous < -self._turn // 2
+        if not self._parts:
+            wraps[0], missing = False, np.append([0], missing[1:])
+        begin = 0
+        for at in np.flatnonzero(wraps | (missing > 0)).tolist():
+            self._add(columns, begin, at)
+            begin = at
+            gap, before, behind = int(missing[at]), int(previous[at]), int(past[at])
+            if not gap:
+                yield from self.finish()
+                continue
+            turns = round((before + (gap + 1) * self._step - behind) / self._turn)
+            if turns < 1:
+                self._missing += gap
+                continue
+            tail = min(gap, int((self._turn - 1 - before) / self._step))
+            head = min(gap - tail, int(behind / self._step))
+            self._missing += tail if turns > 1 else gap - head
+            yield from self.finish()
+            self._missing, self._lost = head, turns - 1
+        self._add(columns, begin, len(past))
+        self._last = int(past[-1])
+
+    def finish(self) -> Iterator[Sweep]:
+        """Yield the present sweep, which may not be whole."""
+        if self._parts:
+            yield Sweep(Columns.join(self._parts), self._missing, self._lost)
+        self._parts, self._missing, self._lost = [], 0, 0
+
+    def _add(self, columns: Columns, begin: int, end: int) -> None:
+        if begin < end:
+            self._parts.append(columns.part(begin, end))
+
+
+def fill_channels(sweep: Columns, width: int) -> tuple[dict[str, npt.NDArray[Any]], int]:
+    """Return a sweep's channels [1, ...] of a fixed width, and the columns beyond the width.
+
+    Columns are in order of their firing, staggered; the rest of the width is zero, with a time of
+    zero in `t_col`.
+    """
+    columns = min(width, len(sweep.azimuth))
+
+    def fill(values: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
+        filled = np.zeros((1, *values.shape[:-1], width), dtype)
+        filled[0, ..., :columns] = values[..., :columns]
+        return filled
+
+    images = {"rng": (sweep.ranges, "<u2"), "rfl": (sweep.reflectivity, "u1")}
+    if sweep.confidence is not None:
+        images["conf"] = (sweep.confidence, "u1")
+    data = {
+        name if number == 1 else f"{name}{number}": fill(image.T, dtype)
+        for name, (values, dtype) in images.items()
+        for number, image in enumerate(values, 1)
+    }
+    if sweep.state is not None:
+        data["state"] = fill(sweep.state, "u1")
+    data["azimuth"] = fill(sweep.azimuth, "<u4")
+    data["t_col"] = fill(sweep.t_ns, "<u8")
+    return data, len(sweep.azimuth) - columns

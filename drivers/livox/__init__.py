@@ -1,0 +1,1 @@
+"""Livox's lidars."""

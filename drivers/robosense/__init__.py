@@ -1,0 +1,1 @@
+"""RoboSense's lidars."""

@@ -1,0 +1,1 @@
+"""Velodyne's lidars."""

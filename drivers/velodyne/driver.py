@@ -1,0 +1,61 @@
+"""Lidars of Velodyne."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import radians, tan
+from pathlib import Path
+from typing import ClassVar
+
+from drivers.kit.lidar.calibration import Angles
+from drivers.kit.lidar.decoder import PacketDecoder
+from drivers.kit.lidar.family import FAMILY_OPTIONS, Family, FamilyDriver
+from drivers.velodyne.models import MODELS
+from drivers.velodyne.packets import VelodyneDecoder, find_model
+from recorder.codecs.beams import Beams
+from recorder.common.errors import FormatError
+from recorder.config.options import Option, OptionTable
+
+
+class VelodyneFamily(Family):
+    """Velodyne's lidars."""
+
+    zero = "x"
+    turns_while_firing = True
+    models = tuple(MODELS)
+    table = Path(__file__).with_name("angles.csv")
+
+    def make_decoder(self, packet: bytes) -> PacketDecoder:
+        model, wanted = find_model(packet), self.sensor.options["model"]
+        if wanted not in (None, model.name):
+            raise FormatError(f"a packet of a {model.name}, not of a {wanted}")
+        return VelodyneDecoder(model, packet)
+
+    def describe(self, decoder: PacketDecoder, angles: Angles) -> Beams:
+        """Add the beams' rise by the manual where the file has none."""
+        rise_mm = MODELS[decoder.model].rise_mm
+        if rise_mm and not angles.rise_mm:
+            rises = tuple(-rise_mm * tan(radians(angle)) for angle in angles.elevation_deg)
+            angles = replace(angles, rise_mm=rises)
+        return super().describe(decoder, angles)
+
+
+class VelodyneDriver(FamilyDriver):
+    """Records the sweeps of a Velodyne lidar, as measured.
+
+    The channels are those of `drivers.hesai.driver.HesaiDriver`, without confidences.  The packets
+    have no numbers: missing ones are found by gaps of the azimuth, and by the packets' times.  The
+    packets tell the time in the hour; the host's time tells the hour.
+
+    >>> options = check_options(VelodyneDriver.options, {"calibration": "VLP-16.yaml"})
+    >>> driver = VelodyneDriver(SensorConfig("lidar", "pcap", "a.pcap", options))
+    >>> (spec,) = driver.open()   # SourceError names the file and its fault
+    >>> sample = driver.read()
+    >>> driver.close()
+    """
+
+    options: ClassVar[OptionTable] = {
+        "model": Option("str", None, "packets of other models are an error", choices=tuple(MODELS)),
+        **FAMILY_OPTIONS,
+    }
+    family = VelodyneFamily

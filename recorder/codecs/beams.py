@@ -1,0 +1,74 @@
+"""Description of a lidar's beams, ``beams.json``, for sweeps that are ranges in the packet's unit.
+
+A sweep has the channels ``rng``, ``rng2``, ... u2 [channels, width] in `Beams.unit_mm`, ``azimuth``
+u4 [width] (`Beams.turn` of them are a turn), and ``t_col`` u8 [width] ns, 0 where there is no
+column.  Columns are in the order of their firing.  The azimuth grows clockwise, seen from above.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from recorder.common.errors import FormatError
+
+BEAMS: Final = "beams.json"
+
+
+class Beams(msgspec.Struct, frozen=True, kw_only=True):
+    """Description of a lidar's beams.
+
+    Attributes:
+        vendor, model: of the device.
+        serial: of the device; empty if unknown.
+        unit_mm: unit of the ranges, mm.
+        turn: azimuths of a turn.
+        zero: axis of azimuth 0; the other axis lies a quarter of a turn on, or back for ``x``.
+        returns: names of the returns, in the order of the channels ``rng``, ``rng2``, ``rng3``.
+        elevation_deg: [channels].
+        azimuth_deg: [channels], added to a column's azimuth.
+        firing_ns: by state of a column, time of each channel after the column's; None: does not
+            fire.
+        column_ns: interval of columns.
+        turns_while_firing: a channel's azimuth lies ahead of the column's by its firing time.
+        lens_mm: distance of the lens from the axis, along the column's azimuth, and its height.
+        rise_mm: [channels], height of each beam's begin; empty: none.
+        calibration: origin of the angles: ``default``, ``sensor``, or the name of a file.
+        calibration_sha256: of that file's content; empty without one.
+    """
+
+    vendor: str
+    model: str
+    unit_mm: float
+    turn: int
+    zero: Literal["x", "y"]
+    returns: list[str]
+    elevation_deg: list[float]
+    azimuth_deg: list[float]
+    firing_ns: dict[str, list[int | None]]
+    column_ns: float
+    calibration: str
+    serial: str = ""
+    turns_while_firing: bool = False
+    lens_mm: tuple[float, float] = (0.0, 0.0)
+    rise_mm: list[float] = []
+    calibration_sha256: str = ""
+
+    @classmethod
+    def of_text(cls, text: str, where: str) -> Beams:
+        """Parse the content of ``beams.json``; FormatError, which begins with `where`."""
+        try:
+            beams = msgspec.json.decode(text, type=cls)
+        except msgspec.DecodeError as error:
+            raise FormatError(f"{where}: {error}") from None
+        count = len(beams.elevation_deg)
+        sizes = {len(beams.azimuth_deg), len(beams.rise_mm or beams.azimuth_deg)}
+        sizes |= {len(row) for row in beams.firing_ns.values()}
+        if not count or sizes != {count} or "0" not in beams.firing_ns:
+            raise FormatError(f"{where}: its lists are not of {count} channels each")
+        return beams
+
+    def to_text(self) -> str:
+        """Return the content of ``beams.json``."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=1).decode()
