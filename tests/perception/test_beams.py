@@ -48,7 +48,7 @@ def test_points_are_those_of_the_sentences(variant: str) -> None:
 def source_span(source: BeamPoints, sample: dict[str, Any]) -> int:
     """The time from the first to the last measurement."""
     t_col: list[int] = sample["t_col"][sample["t_col"] > 0].tolist()
-    firing = [[t or 0 for t in row] for row in source.beams.firing_ns.values()]
+    firing: list[list[int]] = [[t or 0 for t in row] for row in source.beams.firing_ns.values()]
     states = sample.get("state", np.zeros(beam.WIDTH, int))[sample["t_col"] > 0]
     times = [t + f for t, s in zip(t_col, states.tolist(), strict=True) for f in firing[s]]
     return max(times) - min(times)
