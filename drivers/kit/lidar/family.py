@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 from drivers.kit.driver import SensorConfig
 from drivers.kit.lidar.calibration import DEFAULT, Angles, read_angles, read_default
 from drivers.kit.lidar.decoder import PacketDecoder
+from drivers.kit.lidar.form import FormWatch
 from drivers.kit.lidar.stream import SweepStream
 from drivers.kit.source_driver import SourceDriver
 from recorder.codecs.beams import Beams
@@ -110,7 +111,9 @@ class Family(ABC):
                 file=sys.stderr,
                 flush=True,
             )
-        return SweepStream(self.sensor, decoder, self.describe(decoder, angles), live=live)
+        form = FormWatch(decoder, self.make_decoder)
+        beams = self.describe(decoder, angles)
+        return SweepStream(self.sensor, decoder, beams, live=live, form=form)
 
     def describe(self, decoder: PacketDecoder, angles: Angles) -> Beams:
         """Return the description of a device's beams."""

@@ -23,7 +23,7 @@ def turning(count: int, step: int, first: int = 0, channels: int = 2) -> Columns
 
 def assemble(columns: Columns, kept: np.ndarray, step: int, cut: int, batches: int) -> list[Sweep]:
     """Return the sweeps of the columns that are kept, given in batches."""
-    assembly, sweeps = SweepAssembly(TURN, cut, step), []
+    assembly, sweeps = SweepAssembly(TURN, cut, step), list[Sweep]()
     for part in np.array_split(np.flatnonzero(kept), batches):
         chosen = Columns(
             *(columns.azimuth[part], columns.t_ns[part]),
