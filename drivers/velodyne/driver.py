@@ -13,7 +13,6 @@ from drivers.kit.lidar.family import FAMILY_OPTIONS, Family, FamilyDriver
 from drivers.velodyne.models import MODELS
 from drivers.velodyne.packets import VelodyneDecoder, find_model
 from recorder.codecs.beams import Beams
-from recorder.common.errors import FormatError
 from recorder.config.options import Option, OptionTable
 
 
@@ -26,10 +25,9 @@ class VelodyneFamily(Family):
     table = Path(__file__).with_name("angles.csv")
 
     def make_decoder(self, packet: bytes) -> PacketDecoder:
-        model, wanted = find_model(packet), self.sensor.options["model"]
-        if wanted not in (None, model.name):
-            raise FormatError(f"a packet of a {model.name}, not of a {wanted}")
-        return VelodyneDecoder(model, packet)
+        options = self.sensor.options
+        model = find_model(packet, options["model"] or "")
+        return VelodyneDecoder(model, packet, (options["rpm"] or 0) / 60)
 
     def describe(self, decoder: PacketDecoder, angles: Angles) -> Beams:
         """Add the beams' rise by the manual where the file has none."""
@@ -55,7 +53,20 @@ class VelodyneDriver(FamilyDriver):
     """
 
     options: ClassVar[OptionTable] = {
-        "model": Option("str", None, "packets of other models are an error", choices=tuple(MODELS)),
+        "model": Option(
+            "str",
+            None,
+            "model, where packets do not tell it (HDL-64E); packets of others are an error",
+            choices=tuple(MODELS),
+        ),
+        "rpm": Option(
+            "int",
+            None,
+            "speed [rpm], a multiple of 60; velodyne: set on the sensor; the packets of a VLS-128 "
+            "with two returns do not tell it",
+            minimum=300,
+            maximum=1200,
+        ),
         **FAMILY_OPTIONS,
     }
     family = VelodyneFamily

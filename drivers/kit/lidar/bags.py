@@ -139,7 +139,7 @@ class BagSource:
                 payloads.append(payload)
                 times.append(t_ns)
             else:
-                self._stream.corrupt += 1
+                yield from self._stream.take_other(payload)
         if payloads:
             packets = np.frombuffer(b"".join(payloads), np.uint8).reshape(-1, size)
             stamps = np.array(times, np.int64)

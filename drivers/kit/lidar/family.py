@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 from drivers.kit.driver import Item, SensorConfig
 from drivers.kit.lidar.calibration import DEFAULT, Angles, read_angles, read_default
 from drivers.kit.lidar.decoder import PacketDecoder, Packets
+from drivers.kit.lidar.form import FormWatch
 from drivers.kit.lidar.stream import SweepStream, Times
 from drivers.kit.source_driver import SourceDriver
 from recorder.codecs.beams import Beams
@@ -57,10 +58,7 @@ class PacketStream(Protocol):
 
     Attributes:
         packet_bytes: length of the packets with ranges.
-        corrupt: packets that could not be decoded since the last sweep.
     """
-
-    corrupt: int
 
     @property
     def packet_bytes(self) -> int: ...
@@ -68,6 +66,8 @@ class PacketStream(Protocol):
     def specs(self, *, finite: bool) -> list[StreamSpec]: ...
 
     def take(self, packets: Packets, t_ns: Times, epoch_ns: Times) -> Iterator[Item]: ...
+
+    def take_other(self, packet: bytes) -> Iterator[Item]: ...
 
     def finish(self) -> Iterator[Item]: ...
 
@@ -134,6 +134,9 @@ class Family(ABC):
 
         Returns:
             None: it is no such packet.
+
+        Raises:
+            FormChangedError: by it, the packets with ranges have another form from now on.
         """
         return None
 
@@ -165,7 +168,9 @@ class Family(ABC):
                 file=sys.stderr,
                 flush=True,
             )
-        return SweepStream(self.sensor, decoder, self.describe(decoder, angles), live=live)
+        form = FormWatch(decoder, self.make_decoder)
+        beams = self.describe(decoder, angles)
+        return SweepStream(self.sensor, decoder, beams, live=live, form=form)
 
     def describe(self, decoder: PacketDecoder, angles: Angles) -> Beams:
         """Return the description of a device's beams."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from drivers.kit.driver import Item, State
 from drivers.kit.lidar.family import Family, PacketStream
+from drivers.kit.lidar.form import FormChangedError
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError
 from recorder.formats.pcap.datagrams import (
@@ -99,21 +100,25 @@ class CaptureSource:
                         losses[item.cause] += 1
                 elif (item.source, item.port) == self._key:
                     if len(item.payload) != size:
-                        self._stream.corrupt += 1
+                        whole, batch = batch, []
+                        yield from self._convert(whole)
+                        yield from self._stream.take_other(item.payload)
                         continue
                     last_ns = item.t_ns or last_ns
                     notes.unstamped += not item.stamped
                     batch.append(item)
                     if len(batch) == _BATCH:
-                        yield from self._convert(batch)
-                        batch = []
+                        whole, batch = batch, []
+                        yield from self._convert(whole)
                 elif item.source == self._key[0]:
                     last_ns = item.t_ns or last_ns
                     yield from self._family.convert_side_packet(item.payload, last_ns) or ()
         except FormatError as error:
             fault = error
-        if batch:
+        try:
             yield from self._convert(batch)
+        except FormChangedError as error:
+            fault = error
         yield from self._stream.finish()
         values = notes.values() | {f"packets_{cause}": n for cause, n in losses.items()}
         if values:
@@ -124,6 +129,8 @@ class CaptureSource:
             raise self._sensor.fault(fault)
 
     def _convert(self, batch: Sequence[Datagram]) -> Iterator[Item]:
+        if not batch:
+            return
         packets = np.frombuffer(b"".join(each.payload for each in batch), np.uint8)
         times = np.maximum.accumulate(np.array([each.t_ns for each in batch], np.int64))
         yield from self._stream.take(packets.reshape(len(batch), -1), times, times)
