@@ -153,7 +153,8 @@ class Family(ABC):
             if path is not None:
                 angles = read_angles(Path(path), decoder.channels, decoder.unit_mm, decoder.model)
             else:
-                angles = read_default(self.table, decoder.model)
+                told = self.read_sensor_angles(decoder)
+                angles = told if told is not None else read_default(self.table, decoder.model)
         except FormatError as error:
             raise SourceError(f"{name}: calibration: {error}") from None
         if not angles.elevation_deg:
@@ -171,6 +172,10 @@ class Family(ABC):
         form = FormWatch(decoder, self.make_decoder)
         beams = self.describe(decoder, angles)
         return SweepStream(self.sensor, decoder, beams, live=live, form=form)
+
+    def read_sensor_angles(self, decoder: PacketDecoder) -> Angles | None:  # noqa: ARG002
+        """Return the angles that the sensor tells itself; None where it does not."""
+        return None
 
     def describe(self, decoder: PacketDecoder, angles: Angles) -> Beams:
         """Return the description of a device's beams."""

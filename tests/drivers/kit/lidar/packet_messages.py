@@ -14,6 +14,7 @@ from recorder.formats.ros2.definitions import (
     PANDAR_SCAN,
     ROBOSENSE_INFO,
     ROBOSENSE_SCAN,
+    RSLIDAR_OLD_PACKET,
     RSLIDAR_OLD_SCAN,
     RSLIDAR_PACKET,
     VELODYNE_SCAN,
@@ -54,6 +55,10 @@ def scan_message(topic: str, kind: str, packets: Packets, log_ns: int | None = N
         return cdr(
             topic, kind, log_ns, header=stamp, is_difop=is_difop, is_frame_begin=0, data=data
         )
+    if kind == RSLIDAR_OLD_PACKET:
+        ((t_ns, payload),) = packets
+        data = np.frombuffer(payload, np.uint8)
+        return cdr(topic, kind, log_ns, stamp=ros_time(t_ns), data=data)
     if kind == ROBOSENSE_INFO:
         ((t_ns, payload),) = packets
         packet = _make_packet("robosense_msgs/msg/RobosensePacket", t_ns, payload)
