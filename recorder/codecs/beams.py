@@ -7,6 +7,8 @@ column.  Columns are in the order of their firing.  The azimuth grows clockwise,
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -14,6 +16,7 @@ import msgspec
 from recorder.common.errors import FormatError
 
 BEAMS: Final = "beams.json"
+_MOST_RETURNS: Final = 3
 
 
 class Beams(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,12 +65,41 @@ class Beams(msgspec.Struct, frozen=True, kw_only=True):
             beams = msgspec.json.decode(text, type=cls)
         except msgspec.DecodeError as error:
             raise FormatError(f"{where}: {error}") from None
-        count = len(beams.elevation_deg)
-        sizes = {len(beams.azimuth_deg), len(beams.rise_mm or beams.azimuth_deg)}
-        sizes |= {len(row) for row in beams.firing_ns.values()}
-        if not count or sizes != {count} or "0" not in beams.firing_ns:
-            raise FormatError(f"{where}: its lists are not of {count} channels each")
+        if fault := beams._find_own_fault():
+            raise FormatError(f"{where}: {fault}")
         return beams
+
+    def _find_own_fault(self) -> str | None:
+        count = len(self.elevation_deg)
+        sizes = {len(self.azimuth_deg), len(self.rise_mm or self.azimuth_deg)}
+        sizes |= {len(row) for row in self.firing_ns.values()}
+        if not count or sizes != {count}:
+            return f"its lists are not of {count} channels each"
+        if "0" not in self.firing_ns or not all(state.isdecimal() for state in self.firing_ns):
+            return "firing_ns: needs the firing times of the state 0, and of other numbers"
+        if not 1 <= len(self.returns) <= _MOST_RETURNS:
+            return f"returns: has {len(self.returns)}, not 1 to {_MOST_RETURNS}"
+        numbers = (*self.elevation_deg, *self.azimuth_deg, *self.rise_mm, *self.lens_mm)
+        if not all(map(math.isfinite, numbers)):
+            return "an angle or a distance is not finite"
+        for name in ("unit_mm", "turn", "column_ns"):
+            if not 0 < getattr(self, name) < math.inf:
+                return f"{name}: is {getattr(self, name)}, not above 0"
+        return None
+
+    def find_fault(self, shapes: Mapping[str, Sequence[int]]) -> str | None:
+        """Return why sweeps with channels of those shapes have other beams; None if they do not."""
+        channels, width = shapes.get("rng", (0, 0))
+        if channels != len(self.elevation_deg):
+            return f"is of {len(self.elevation_deg)} channels, the sweeps have {channels}"
+        marks = ["", "2", "3"][: len(self.returns)]
+        wanted: dict[str, tuple[int, ...]]
+        wanted = {f"{name}{mark}": (channels, width) for mark in marks for name in ("rng", "rfl")}
+        wanted |= {"azimuth": (width,), "t_col": (width,)}
+        for name, shape in wanted.items():
+            if tuple(shapes.get(name, ())) != shape:
+                return f"is of sweeps with {name} {list(shape)}, not {list(shapes.get(name, ()))}"
+        return None
 
     def to_text(self) -> str:
         """Return the content of ``beams.json``."""

@@ -54,7 +54,10 @@ _FITTING: Final = {
     "lidar": ("png", "pcd"),
     "radar": ("png", "pcd"),
 }
-_SWEEPS: Final = ("rng", "rng_far", "rfl", "rng2", "rng2_far", "rfl2", "t_col")
+_SWEEPS: Final = (
+    *("rng", "rng_far", "rfl", "rng2", "rng2_far", "rfl2", "rng3", "rfl3"),
+    *("state", "azimuth", "t_col"),
+)
 
 
 @dataclass(frozen=True)
