@@ -32,6 +32,9 @@ class Tail:
         flag: mode flag, whose lowest bit tells QT128's firing loop, u1; 0: none.
         azimuth_state: OT128's 2 bits for each block, from the highest down, u2; 0: none.
         operational_state: OT128's, u1; 0: none.
+        shutdown: 1 once a high temperature shut the lasers off, u1; 0: none.
+        safety: the functional safety's version, u1, its state, u1, whose highest 3 bits are the
+            lidar's and the next 3 the faults', u1, and the code of a fault, u2; 0: none.
         seconds: see `date`.
     """
 
@@ -43,6 +46,8 @@ class Tail:
     flag: int = 0
     azimuth_state: int = 0
     operational_state: int = 0
+    shutdown: int = 0
+    safety: int = 0
     seconds: bool = False
 
 
@@ -134,14 +139,14 @@ MODELS: Final[Mapping[str, Model]] = {
     for model in (
         Model(
             *("Pandar40P", None, (1262, 1266), 0, 10, 40, 4.0),
-            Tail(mode=1254, speed=1248, date=1256, micros=1250, sequence=1262),
+            Tail(mode=1254, speed=1248, date=1256, micros=1250, sequence=1262, shutdown=1245),
             *(_step(-28.58, 55.56, 10), _40P, (0.3, 200.0)),
             flag_bytes=2,
             seen=True,
         ),
         Model(
             *("Pandar64", None, (1194, 1198), 8, 6, 64, None),
-            Tail(mode=1186, speed=1180, date=1188, micros=1182, sequence=1194),
+            Tail(mode=1186, speed=1180, date=1188, micros=1182, sequence=1194, shutdown=1177),
             *(_step(-42.58, 55.56, 6), _64, (0.3, 200.0)),
         ),
         Model(
@@ -169,7 +174,7 @@ MODELS: Final[Mapping[str, Model]] = {
         ),
         Model(
             *("QT128", (3, 2), (1127,), 12, 2, 128, None),
-            Tail(mode=1073, speed=1074, date=1076, micros=1082, sequence=1087, flag=1066),
+            Tail(*(1073, 1074, 1076, 1082, 1087), flag=1066, safety=1044),
             *(lambda block, returns: 9.0 + 111.11 * (block // returns), (), (0.3, 50.0)),
             confidence=True,
         ),
@@ -179,6 +184,7 @@ MODELS: Final[Mapping[str, Model]] = {
                 *(817, 818, 820, 826, 831),
                 azimuth_state=814,
                 operational_state=816,
+                safety=788,
             ),
             *(_step(43.346, 55.556, 2), (), (0.1, 230.0)),
         ),

@@ -6,6 +6,7 @@ Sources: Hesai's manuals; the layouts are in `drivers.hesai.models`.
 from __future__ import annotations
 
 import functools
+import time
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from drivers.hesai.models import MODELS, Model, read_firing_us
 from drivers.kit.lidar.columns import Columns, epoch_seconds
-from drivers.kit.lidar.decoder import PacketDecoder, Packets
+from drivers.kit.lidar.decoder import PacketDecoder, PacketEncoder, Packets
 from recorder.common.errors import FormatError
 
 MARK: Final = b"\xee\xff"
@@ -33,6 +34,8 @@ RETURNS: Final = {
 """Returns by the return mode, in the order of the blocks; XT and OT128 send 3B as last, first."""
 _SPEEDS_RPM: Final = 60
 """Speeds that can be set are multiples of it; the motor varies by 2 rpm."""
+_RATES_HZ: Final = (5.0, 20.0)
+_SECOND_NS: Final = 1_000_000_000
 
 
 @functools.cache
@@ -78,8 +81,27 @@ def _has_header(model: Model, packet: bytes) -> bool:
     )
 
 
-class HesaiDecoder(PacketDecoder):
-    """Decoder of the packets of one Hesai.
+def make_packet(model: Model, mode: int = 0x37, rpm: int = 600, unit_mm: int = 4) -> bytes:
+    """Return a packet without measurements, such as `HesaiDecoder` takes as the first one."""
+    packet, tail = bytearray(max(model.sizes)), model.tail
+    head = [*MARK, *(model.version or ()), *([0, 0] if model.version else [])]
+    head += [model.channels, model.blocks, 0, unit_mm, len(RETURNS[mode])]
+    packet[: model.header] = bytes(head[: model.header] + [0] * (model.header - len(head)))
+    if model.version:
+        packet[11] = 1 + 16 * model.confidence  # the packets are numbered
+    layout = block_dtype(model)
+    blocks = np.frombuffer(packet, layout, model.blocks, model.header)
+    if model.flag_bytes:
+        blocks["flag"] = MARK[::-1]
+    packet[tail.mode] = mode
+    packet[tail.speed : tail.speed + 2] = rpm.to_bytes(2, "little")
+    if not tail.seconds:
+        packet[tail.date : tail.date + 6] = bytes((0, 1, 1, 0, 0, 0))
+    return bytes(packet)
+
+
+class HesaiDecoder(PacketDecoder, PacketEncoder):
+    """Decoder and encoder of the packets of one Hesai.
 
     Args:
         model: of the device.
@@ -91,10 +113,11 @@ class HesaiDecoder(PacketDecoder):
 
     vendor = "Hesai"
     number_bits = 32
+    clock = "the sensor's date and time"
 
     def __init__(self, model: Model, packet: bytes) -> None:
         tail = model.tail
-        self._model, self._mode = model, packet[tail.mode]
+        self._model, self._mode, self._packet = model, packet[tail.mode], packet
         if self._mode not in RETURNS:
             raise FormatError(f"a packet with the unknown return mode {self._mode:#04x}")
         self.model, self.channels = model.name, model.channels
@@ -116,7 +139,7 @@ class HesaiDecoder(PacketDecoder):
             for state, row in read_firing_us(model).items()
         }
         speed = int.from_bytes(packet[tail.speed : tail.speed + 2], "little")
-        self.rate_hz = speed / 60
+        self.rate_hz = min(max(float(round(speed / 60)), _RATES_HZ[0]), _RATES_HZ[1])
         if self.packet_bytes < tail.sequence + 4:
             self.number_bits = 0
 
@@ -159,10 +182,44 @@ class HesaiDecoder(PacketDecoder):
             state=_states(model, packets, self.columns, returns),
         )
 
+    def encode(self, columns: Columns, first_number: int = 0) -> Packets:
+        model, tail, returns = self._model, self._model.tail, len(self.returns)
+        count, groups = len(columns.azimuth) // self.columns, self.columns
+        packets = np.repeat(np.frombuffer(self._packet, np.uint8)[None], count, axis=0)
+        layout, begin = block_dtype(model), model.header
+        data = np.ascontiguousarray(packets[:, begin : begin + model.blocks * layout.itemsize])
+        blocks = data.view(layout).reshape(count * groups, returns)
+        scale = 256 if model.fine else 1
+        blocks["azimuth"] = columns.azimuth[:, None] // scale
+        if model.fine:
+            blocks["fine"] = columns.azimuth[:, None] % 256
+        channels = blocks["channels"]
+        channels["range"] = columns.ranges.swapaxes(0, 1)
+        channels["reflectivity"] = columns.reflectivity.swapaxes(0, 1)
+        if columns.confidence is not None:
+            channels["confidence"] = columns.confidence.swapaxes(0, 1)
+        packets[:, begin : begin + data.shape[1]] = blocks.view(np.uint8).reshape(count, -1)
+        t_ns = columns.t_ns.reshape(count, groups)[:, 0] - self._group_ns[0]
+        _write_times(model, packets, t_ns)
+        if self.number_bits:
+            numbers = np.arange(first_number, first_number + count).astype("<u4")
+            packets[:, tail.sequence : tail.sequence + 4] = numbers[:, None].view(np.uint8)
+        if columns.state is not None:
+            _write_states(model, packets, columns.state.reshape(count, groups), returns)
+        return packets
+
     def read_state(self, packets: Packets) -> dict[str, Any]:
         tail, newest = self._model.tail, packets[-1]
         speed = int(newest[tail.speed]) + 256 * int(newest[tail.speed + 1])
-        return {"motor_rpm": round(speed / _SPEEDS_RPM) * _SPEEDS_RPM}
+        state: dict[str, Any] = {"motor_rpm": round(speed / _SPEEDS_RPM) * _SPEEDS_RPM}
+        if tail.shutdown:
+            state["shut_down_by_temperature"] = bool(newest[tail.shutdown] & 1)
+        if tail.safety:
+            status, at = int(newest[tail.safety + 1]), tail.safety + 3
+            state["safety_lidar_state"] = status >> 5
+            state["safety_fault_state"] = status >> 2 & 7
+            state["safety_fault_code"] = f"{int(newest[at]) + 256 * int(newest[at + 1]):#06x}"
+        return state
 
 
 def _states(
@@ -196,3 +253,33 @@ def decode_times(model: Model, packets: Packets) -> npt.NDArray[np.int64]:
         year = year + np.where(year >= 100, 1900, 2000)
         seconds = epoch_seconds(year, month, day, hour, minute, second)
     return np.asarray(seconds * 1_000_000_000 + micros * 1000, np.int64)
+
+
+def _write_times(model: Model, packets: Packets, t_ns: npt.NDArray[np.int64]) -> None:
+    """Write times to packets, with the first packet's count of years."""
+    tail, at = model.tail, model.tail.micros
+    seconds, rest = t_ns // _SECOND_NS, t_ns % _SECOND_NS
+    packets[:, at : at + 4] = (rest // 1000).astype("<u4")[:, None].view(np.uint8)
+    for second in np.unique(seconds).tolist():
+        if tail.seconds:
+            date = bytes((0, *int(second).to_bytes(5, "big")))
+        else:
+            found = time.gmtime(second)
+            since = 1900 if packets[0, tail.date] >= 100 else 2000
+            date = bytes(((found.tm_year - since) % 256, *found[1:6]))
+        packets[seconds == second, tail.date : tail.date + 6] = np.frombuffer(date, np.uint8)
+
+
+def _write_states(
+    model: Model, packets: Packets, states: npt.NDArray[np.uint8], returns: int
+) -> None:
+    """Write the columns' states, the inverse of `_states`."""
+    tail, groups = model.tail, states.shape[1]
+    if tail.flag and returns > 1:
+        packets[:, tail.flag] = packets[:, tail.flag] & 0xFE | (1 - states[:, 0])
+    if tail.azimuth_state:
+        shifts = 14 - 2 * np.arange(groups * returns, dtype=np.uint16)
+        bits = ((np.repeat(states, returns, axis=1).astype(np.uint16) & 3) << shifts).sum(axis=1)
+        packets[:, tail.azimuth_state] = bits & 255
+        packets[:, tail.azimuth_state + 1] = bits >> 8
+        packets[:, tail.operational_state] = states[:, 0] >> 2

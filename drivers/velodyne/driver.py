@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from math import radians, tan
 from pathlib import Path
@@ -13,7 +14,6 @@ from drivers.kit.lidar.family import FAMILY_OPTIONS, Family, FamilyDriver
 from drivers.velodyne.models import MODELS
 from drivers.velodyne.packets import VelodyneDecoder, find_model
 from recorder.codecs.beams import Beams
-from recorder.common.errors import FormatError
 from recorder.config.options import Option, OptionTable
 
 
@@ -26,17 +26,23 @@ class VelodyneFamily(Family):
     table = Path(__file__).with_name("angles.csv")
 
     def make_decoder(self, packet: bytes) -> PacketDecoder:
-        model, wanted = find_model(packet), self.sensor.options["model"]
-        if wanted not in (None, model.name):
-            raise FormatError(f"a packet of a {model.name}, not of a {wanted}")
-        return VelodyneDecoder(model, packet)
+        options = self.sensor.options
+        model = find_model(packet, options["model"] or "")
+        return VelodyneDecoder(model, packet, (options["rpm"] or 0) / 60)
 
     def describe(self, decoder: PacketDecoder, angles: Angles) -> Beams:
-        """Add the beams' rise by the manual where the file has none."""
+        """Add the beams' rise by the manual where the file has none, and say so."""
         rise_mm = MODELS[decoder.model].rise_mm
         if rise_mm and not angles.rise_mm:
             rises = tuple(-rise_mm * tan(radians(angle)) for angle in angles.elevation_deg)
             angles = replace(angles, rise_mm=rises)
+            print(
+                f"{self.sensor.name}: the angles have no vertical offsets: the beams rise as the "
+                f"manual of the {decoder.model} has it, from {min(rises):.1f} to "
+                f"{max(rises):.1f} mm",
+                file=sys.stderr,
+                flush=True,
+            )
         return super().describe(decoder, angles)
 
 
@@ -55,7 +61,20 @@ class VelodyneDriver(FamilyDriver):
     """
 
     options: ClassVar[OptionTable] = {
-        "model": Option("str", None, "packets of other models are an error", choices=tuple(MODELS)),
+        "model": Option(
+            "str",
+            None,
+            "model, where packets do not tell it (HDL-64E); packets of others are an error",
+            choices=tuple(MODELS),
+        ),
+        "rpm": Option(
+            "int",
+            None,
+            "speed [rpm], a multiple of 60; velodyne: set on the sensor; the packets of a VLS-128 "
+            "with two returns do not tell it",
+            minimum=300,
+            maximum=1200,
+        ),
         **FAMILY_OPTIONS,
     }
     family = VelodyneFamily

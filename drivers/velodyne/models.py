@@ -14,6 +14,8 @@ PACKET_BYTES: Final = 1206
 BLOCKS: Final = 12
 LASERS: Final = 32
 """Measurements of a block."""
+BANKS: Final = (0xEEFF, 0xDDFF, 0xCCFF, 0xBBFF)
+"""Marks of the blocks of a column, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,8 @@ class Model:
 
     Attributes:
         name: name of the model in configs and in ``beams.json``.
-        product: number in the packets.
+        product: number in the packets; None: they have the device's status instead of return mode
+            and product, and the model must be configured.
         channels: lasers that fire in a column.
         unit_mm: unit of the distances, mm.
         column_us: interval of columns, us.
@@ -31,11 +34,11 @@ class Model:
         rise_mm: height by which a beam begins lower with the tangent of its elevation, mm.
         seen: packets of a real device were tried.
 
-    A block has two columns of 16 lasers, one of 32, or a quarter of one of 128.
+    A block has two columns of 16 lasers, one of 32, or a part of one of 64 or 128.
     """
 
     name: str
-    product: int
+    product: int | None
     channels: int
     unit_mm: float
     column_us: float
@@ -44,8 +47,20 @@ class Model:
     rise_mm: float = 0.0
     seen: bool = False
 
+    @property
+    def banks(self) -> int:
+        """Blocks of a column."""
+        return max(1, self.channels // LASERS)
+
 
 _16: Final = tuple(2.304 * laser for laser in range(16))
+# Lasers of the HDL-64E fire in fours; those of its two banks fire together.
+_64_S2: Final = tuple(
+    6.0 * (laser % 32 // 4) + (0.0, 1.26, 2.46, 3.66)[laser % 4] for laser in range(64)
+)
+_64_S3: Final = tuple(
+    7.2 * (laser % 32 // 4) + (0.0, 1.3, 2.5, 3.7)[laser % 4] for laser in range(64)
+)
 
 MODELS: Final[Mapping[str, Model]] = {
     model.name: model
@@ -64,5 +79,7 @@ MODELS: Final[Mapping[str, Model]] = {
             tuple(2.665 * (laser // 8 + laser // 64) for laser in range(128)),
             begin_us=-8.7,
         ),
+        Model("HDL-64E S2", None, 64, 2.0, 48.0, _64_S2),
+        Model("HDL-64E S3", None, 64, 2.0, 57.6, _64_S3),
     )
 }

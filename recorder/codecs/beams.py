@@ -19,6 +19,58 @@ BEAMS: Final = "beams.json"
 _MOST_RETURNS: Final = 3
 
 
+class TwoPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Corrections of the ranges at two distances, as an HDL-64E's file has them.
+
+    The corrections of x and y go evenly from those at 2.4 and 1.93 m to `distance_mm` at 25.04 m;
+    that of y is also z's (manual of the HDL-64E S3, appendix).
+
+    Attributes:
+        distance_mm: [channels], added to ranges from 25.04 m on.
+        near_x_mm, near_y_mm: [channels], added near by, across and along azimuth 0; 0 and 0: the
+            channel has `distance_mm` everywhere.
+        side_mm: [channels], distance of the beam from the axis, to the left of its direction.
+    """
+
+    distance_mm: list[float]
+    near_x_mm: list[float]
+    near_y_mm: list[float]
+    side_mm: list[float]
+
+
+class Mirrors(msgspec.Struct, frozen=True, kw_only=True):
+    """Mirrors that turn instead of the lidar, as an AT128's file has them.
+
+    A measurement's azimuth is twice what its column's lies behind the begin of its mirror's field,
+    plus the channel's azimuth and its adjustment there.
+
+    Attributes:
+        begins, ends: [mirrors], azimuths of the columns' fields.
+        step: azimuths between two adjustments, between which they are interpolated.
+        azimuth_adjust, elevation_adjust: i1 [channels, adjustments], in 0.01 deg.
+    """
+
+    begins: list[int]
+    ends: list[int]
+    step: int
+    azimuth_adjust: bytes
+    elevation_adjust: bytes
+
+    def find_fault(self, channels: int, turn: int) -> str | None:
+        """Return what is wrong for so many channels and azimuths of a turn; None if nothing is."""
+        if not self.begins or len(self.begins) != len(self.ends):
+            return f"has {len(self.begins)} begins and {len(self.ends)} ends"
+        if not all(0 <= azimuth <= turn for azimuth in (*self.begins, *self.ends)):
+            return f"a field lies outside the turn of {turn}"
+        if not 0 < self.step <= turn:
+            return f"step: is {self.step}, not above 0"
+        wanted = channels * -(-turn // self.step)
+        for name in ("azimuth_adjust", "elevation_adjust"):
+            if len(getattr(self, name)) != wanted:
+                return f"{name}: has {len(getattr(self, name))} values, not {wanted}"
+        return None
+
+
 class Beams(msgspec.Struct, frozen=True, kw_only=True):
     """Description of a lidar's beams.
 
@@ -37,6 +89,8 @@ class Beams(msgspec.Struct, frozen=True, kw_only=True):
         turns_while_firing: a channel's azimuth lies ahead of the column's by its firing time.
         lens_mm: distance of the lens from the axis, along the column's azimuth, and its height.
         rise_mm: [channels], height of each beam's begin; empty: none.
+        two_point: corrections of the ranges; None: none.
+        mirrors: a sensor's with turning mirrors; None: the sensor itself turns.
         calibration: origin of the angles: ``default``, ``sensor``, or the name of a file.
         calibration_sha256: of that file's content; empty without one.
     """
@@ -56,6 +110,8 @@ class Beams(msgspec.Struct, frozen=True, kw_only=True):
     turns_while_firing: bool = False
     lens_mm: tuple[float, float] = (0.0, 0.0)
     rise_mm: list[float] = []
+    two_point: TwoPoint | None = None
+    mirrors: Mirrors | None = None
     calibration_sha256: str = ""
 
     @classmethod
@@ -79,6 +135,14 @@ class Beams(msgspec.Struct, frozen=True, kw_only=True):
             return "firing_ns: needs the firing times of the state 0, and of other numbers"
         if not 1 <= len(self.returns) <= _MOST_RETURNS:
             return f"returns: has {len(self.returns)}, not 1 to {_MOST_RETURNS}"
+        if self.two_point is not None:
+            rows = msgspec.structs.astuple(self.two_point)
+            if {len(row) for row in rows} != {count}:
+                return f"two_point: its lists are not of {count} channels each"
+            if not all(math.isfinite(value) for row in rows for value in row):
+                return "two_point: a distance is not finite"
+        if self.mirrors is not None and (fault := self.mirrors.find_fault(count, self.turn)):
+            return f"mirrors: {fault}"
         numbers = (*self.elevation_deg, *self.azimuth_deg, *self.rise_mm, *self.lens_mm)
         if not all(map(math.isfinite, numbers)):
             return "an angle or a distance is not finite"

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
+_FAST: Final = 3
+"""Blocks that are so many times further apart than most have others missing between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +76,16 @@ class Columns:
 def spread_azimuth(azimuth: npt.NDArray[Any], turn: int) -> npt.NDArray[np.uint32]:
     """Return the azimuths of two columns for each given one: the second lies half-way.
 
+    Behind a block where others are missing, it lies as far as elsewhere.
+
     Args:
         azimuth: [blocks], of blocks with two columns.
         turn: azimuths of a turn.
     """
     first = azimuth.astype(np.int64)
     ahead = np.diff(first) % turn
-    ahead = np.append(ahead, ahead[-1:])
+    usual = int(np.median(ahead)) if len(ahead) else 0
+    ahead = np.append(np.where(ahead > _FAST * usual, usual, ahead), ahead[-1:])
     return (np.stack([first, first + (ahead + 1) // 2], 1) % turn).ravel().astype("<u4")
 
 

@@ -29,6 +29,8 @@ class PacketDecoder(ABC):
         states: firing times of the channels, ns, by the state of a column; None: does not fire.
         rate_hz: turns in a second, as the first packets tell.
         number_bits: width of the packets' numbers; 0: they have none.
+        clock: which clock the packets' times are of; empty: unknown.
+        clock_span_ns: time after which the packets' own times begin again at 0; 0: never.
     """
 
     vendor: str
@@ -44,6 +46,8 @@ class PacketDecoder(ABC):
     states: dict[int, tuple[int | None, ...]]
     rate_hz: float
     number_bits: int
+    clock: str = ""
+    clock_span_ns: int = 0
 
     @abstractmethod
     def find_sound(self, packets: Packets) -> npt.NDArray[np.bool_]:
@@ -52,6 +56,13 @@ class PacketDecoder(ABC):
     @abstractmethod
     def read_numbers(self, packets: Packets) -> npt.NDArray[np.uint32]:
         """Return the packets' numbers, u4 [packets]; only with `number_bits`."""
+
+    def read_times(self, packets: Packets) -> npt.NDArray[np.int64]:
+        """Return the packets' own times, i8 [packets], ns, within `clock_span_ns`.
+
+        Packets without numbers are put in order by them.
+        """
+        return self.decode(packets, np.zeros(len(packets), np.int64)).t_ns[:: self.columns]
 
     @abstractmethod
     def decode(self, packets: Packets, epoch_ns: npt.NDArray[np.int64]) -> Columns:
@@ -65,3 +76,16 @@ class PacketDecoder(ABC):
     @abstractmethod
     def read_state(self, packets: Packets) -> dict[str, Any]:
         """Return what the newest packet tells of the device: speed, faults; JSON types."""
+
+
+class PacketEncoder(ABC):
+    """Encoder of columns to packets, the inverse of a `PacketDecoder`, for emulated devices."""
+
+    @abstractmethod
+    def encode(self, columns: Columns, first_number: int = 0) -> Packets:
+        """Return the packets of columns; all that columns do not have is the first packet's.
+
+        Args:
+            columns: of whole packets, in order.
+            first_number: number of the first packet, where packets have numbers.
+        """

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers.kit.driver import Item, State
-from drivers.kit.lidar.family import Family
-from drivers.kit.lidar.stream import SweepStream
+from drivers.kit.lidar.family import Family, PacketStream
+from drivers.kit.lidar.form import FormChangedError
 from drivers.kit.socket_source import TELL_NS, SocketSource
 from drivers.kit.udp_socket import Batch, UdpReceiver, is_multicast, make_cap_warning, parse_address
 from recorder.codecs.streams import StreamSpec
@@ -37,9 +37,11 @@ class LiveSource(SocketSource):
     def __init__(self, family: Family) -> None:
         super().__init__(family.sensor)
         self._family = family
-        self._stream: SweepStream | None = None
+        self._stream: PacketStream | None = None
         self._device = np.empty(0, np.uint8)
         self._others = 0
+        self._change: DeviceError | None = None  # follows what is queued
+        self._offset_ns = time.time_ns() - time.monotonic_ns()  # steps of the host are none here
         try:
             address, port = parse_address(self._address, "udp:HOST:PORT")
             self._receiver = UdpReceiver(
@@ -73,6 +75,8 @@ class LiveSource(SocketSource):
         return {"address": self._receiver.address, "port": self._receiver.port}
 
     def _reports(self, now_ns: int) -> Iterator[Item]:
+        if self._change is not None:
+            raise self._change
         if self._others and now_ns - self._told_ns > TELL_NS:
             yield State(self._sensor.name, now_ns, {"datagrams_of_others": self._others})
             self._others, self._told_ns = 0, now_ns
@@ -92,15 +96,19 @@ class LiveSource(SocketSource):
         size = stream.packet_bytes
         ours = (batch.sources()[0][begin:] == self._device).all(axis=1)
         right = batch.sizes[begin:] == size
-        stream.corrupt += int(np.count_nonzero(ours & ~right))
         self._others += int(np.count_nonzero(~ours))
         chosen = np.flatnonzero(ours & right) + begin
-        if len(chosen):
-            self._heard_ns = time.monotonic_ns()
-            offset_ns = time.time_ns() - time.monotonic_ns()
-            arrived = times[chosen]
-            packets = batch.data[chosen, :size]
-            self._queue.extend(stream.take(packets, arrived, arrived + offset_ns))
+        try:
+            if len(chosen):
+                self._heard_ns = time.monotonic_ns()
+                arrived = times[chosen]
+                packets = batch.data[chosen, :size]
+                self._queue.extend(stream.take(packets, arrived, arrived + self._offset_ns))
+            for at in (np.flatnonzero(ours & ~right) + begin).tolist():
+                payload = batch.data[at, : batch.sizes[at]].tobytes()
+                self._queue.extend(stream.take_other(payload))
+        except FormChangedError as error:
+            self._change = DeviceError(f"{self._where}: {error}")
         if dropped := int(batch.dropped[-1]) - self._dropped:  # the stream counts what they held
             self._dropped += dropped
             state = {"packets_dropped_by_kernel": dropped}

@@ -19,18 +19,21 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers.kit.driver import Item, Lost, Sample, SensorConfig, State, incomplete
-from drivers.kit.lidar.columns import Columns
+from drivers.kit.lidar.clock import ClockWatch
 from drivers.kit.lidar.decoder import PacketDecoder, Packets
-from drivers.kit.lidar.order import Ordered, PacketOrder
+from drivers.kit.lidar.form import FormChangedError, FormWatch
+from drivers.kit.lidar.gaps import AzimuthGaps
+from drivers.kit.lidar.order import Ordered, PacketOrder, TimeOrder
 from drivers.kit.lidar.sweeps import Sweep, SweepAssembly, fill_channels
 from recorder.codecs.beams import BEAMS, Beams
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 
 SPARE: Final = 1.03
 """Columns of a turn vary by 2 percent with the motor's speed."""
-_CLOCK_STEP_NS: Final = 200_000_000
-_NEAR: Final = 3.0
-"""Columns by which the edges of the field of view vary from turn to turn."""
+_RATE: Final = 0.1
+"""Share by which the turns in a second vary from the set speed without being another one."""
+_ENOUGH: Final = 2
+"""Sweeps in a row that are too wide: the speed has changed."""
 
 Times = npt.NDArray[np.int64]
 
@@ -43,13 +46,20 @@ class SweepStream:
         decoder: of its packets.
         beams: the description of its beams.
         live: the sensor is a device: missing packets were lost in the network.
+        form: watch of packets that the decoder cannot decode; None: they are only counted.
 
     Attributes:
         corrupt: packets that could not be decoded since the last sweep.
     """
 
     def __init__(
-        self, sensor: SensorConfig, decoder: PacketDecoder, beams: Beams, *, live: bool
+        self,
+        sensor: SensorConfig,
+        decoder: PacketDecoder,
+        beams: Beams,
+        *,
+        live: bool,
+        form: FormWatch | None = None,
     ) -> None:
         self._sensor, self._decoder, self._beams = sensor, decoder, beams
         self._cause = "network" if live else "device"
@@ -58,11 +68,20 @@ class SweepStream:
         self._width = math.ceil(self._per_turn * SPARE)
         cut = round(sensor.options["cut_deg"] * decoder.turn / 360) % decoder.turn
         self._assembly = SweepAssembly(decoder.turn, cut, self._step)
-        self._order = PacketOrder(decoder.number_bits) if decoder.number_bits else None
-        self._views: list[tuple[int, int]] = []  # gaps of the field of view: last and next azimuth
-        self._last: tuple[int, int] | None = None  # azimuth and time of the last column
-        self._last_epoch_ns = self._last_dev_ns = 0
-        self.corrupt = self._packets_missing = 0
+        self._order: PacketOrder | TimeOrder
+        self._gaps: AzimuthGaps | None = None
+        if decoder.number_bits:
+            self._order = PacketOrder(decoder.number_bits)
+        else:
+            interval_ns = decoder.column_ns * decoder.columns
+            self._order = TimeOrder(interval_ns, decoder.clock_span_ns)
+            self._gaps = AzimuthGaps(decoder.turn, self._step, decoder.column_ns, decoder.columns)
+        self._form, self._clock = form, ClockWatch()
+        self._began_ns: int | None = None  # device time of the last sweep's first column
+        self._told_hz = self._turned_hz = self._rate_hz = decoder.rate_hz or 10.0
+        self._wide = 0  # sweeps in a row that are too wide
+        self._offset_ns = 0
+        self.corrupt = 0
         self._state: dict[str, Any] = {}
 
     @property
@@ -105,6 +124,7 @@ class SweepStream:
                     "model": decoder.model,
                     "returns": list(decoder.returns),
                     "channels": decoder.channels,
+                    "clock": decoder.clock,
                 },
             )
         ]
@@ -116,83 +136,84 @@ class SweepStream:
             packets: u1 [packets, packet_bytes].
             t_ns: i8 [packets], stamps for the items.
             epoch_ns: i8 [packets], the host's time of each, epoch ns.
+
+        Raises:
+            FormChangedError: the device has changed the form of its packets, or its speed, so that
+                the stream has another form; all before that is given.
         """
         sound = self._decoder.find_sound(packets)
+        change = ""
         if not sound.all():
-            self.corrupt += int(np.count_nonzero(~sound))
+            change = self._see_others(packets, sound)
             packets, t_ns, epoch_ns = packets[sound], t_ns[sound], epoch_ns[sound]
-        if not len(packets):
-            return
-        offset = int(epoch_ns[0] - t_ns[0])
-        if self._order is None:
-            ordered = Ordered(packets, t_ns, np.zeros(len(packets), np.int64))
-        else:
-            ordered = self._order.take(packets, t_ns, self._decoder.read_numbers(packets))
-        yield from self._convert(ordered, offset)
+        elif self._form is not None:
+            self._form.see_own()
+        if len(packets):
+            self._offset_ns = int(epoch_ns[0] - t_ns[0])
+            if isinstance(self._order, PacketOrder):
+                numbers = self._decoder.read_numbers(packets)
+                ordered = self._order.take(packets, t_ns, numbers)
+            else:
+                ordered = self._order.take(packets, t_ns, self._decoder.read_times(packets))
+            yield from self._convert(ordered)
+        if change:
+            yield from self._end(change)
+
+    def take_other(self, packet: bytes) -> Iterator[Item]:
+        """Take a packet of another length, which cannot be decoded; raises as `take`."""
+        self.corrupt += 1
+        if self._form is not None and (change := self._form.see_other(packet)):
+            yield from self._end(change)
 
     def finish(self) -> Iterator[Item]:
         """Give what waits, and the last sweep."""
-        if self._order is not None:
-            yield from self._convert(self._order.finish(self._decoder.packet_bytes), 0)
+        yield from self._convert(self._order.finish(self._decoder.packet_bytes))
         for sweep in self._assembly.finish():
             yield from self._give(sweep)
 
-    def _convert(self, ordered: Ordered, offset: int) -> Iterator[Item]:
+    def _see_others(self, packets: Packets, sound: npt.NDArray[np.bool_]) -> str:
+        """Count packets that cannot be decoded; return the change of their form, if it is sure."""
+        change = ""
+        for at in np.flatnonzero(~sound).tolist():
+            self.corrupt += 1
+            if self._form is not None:
+                if at and sound[at - 1]:
+                    self._form.see_own()
+                change = change or self._form.see_other(packets[at].tobytes())
+        if self._form is not None and sound[-1]:
+            self._form.see_own()
+        return change
+
+    def _end(self, change: str) -> Iterator[Item]:
+        yield from self.finish()
+        raise FormChangedError(change)
+
+    def _convert(self, ordered: Ordered) -> Iterator[Item]:
         if not len(ordered):
             return
-        decoder = self._decoder
-        columns = decoder.decode(ordered.packets, ordered.t_ns + offset)
+        decoder, name = self._decoder, self._sensor.name
+        columns = decoder.decode(ordered.packets, ordered.t_ns + self._offset_ns)
         per_packet = len(columns.azimuth) // len(ordered)
-        columns = replace(columns, host_ns=np.repeat(ordered.t_ns, per_packet))
-        if self._order is None:
-            missing = self._find_gaps(columns)
+        host_ns = np.repeat(ordered.t_ns, per_packet)
+        if columns.host_ns is not None:  # columns that begin in one packet and end in the next
+            host_ns = columns.host_ns - self._offset_ns
+        columns = replace(columns, host_ns=host_ns)
+        if not len(host_ns):
+            return
+        if self._gaps is not None:
+            missing = self._gaps.find(columns)
         else:
             missing = np.zeros(len(columns.azimuth), np.int64)
             missing[::per_packet] = ordered.missing * per_packet
+        t_ns = int(ordered.t_ns[-1])
+        if clock := self._clock.take(t_ns + self._offset_ns, int(columns.t_ns[-1])):
+            yield State(name, t_ns, clock, lasting=True)
         for sweep in self._assembly.take(columns, missing):
             yield from self._give(sweep)
         state = decoder.read_state(ordered.packets)
         if state != self._state:
             self._state = state
-            yield State(self._sensor.name, int(ordered.t_ns[-1]), dict(state), lasting=True)
-
-    def _find_gaps(self, columns: Columns) -> Times:
-        """Return the number of columns missing before each one, by azimuth and time.
-
-        The time tells whole turns; a step of the device's clock does not agree with the azimuth.
-        """
-        turn, step_ns = self._decoder.turn, self._decoder.column_ns
-        azimuth, t_ns = columns.azimuth.astype(np.int64), columns.t_ns
-        first = self._last or (int(azimuth[0]) - round(self._step), int(t_ns[0]) - round(step_ns))
-        turned = (np.diff(azimuth, prepend=first[0]) % turn) / self._step
-        passed = np.diff(t_ns, prepend=first[1]) / step_ns
-        by_time = np.rint(passed)
-        differs = (by_time - turned + self._per_turn / 2) % self._per_turn - self._per_turn / 2
-        agrees = (passed > 0) & (np.abs(differs) < np.maximum(2, 0.05 * turned))
-        missing = np.where(agrees, by_time, np.rint(turned)).astype(np.int64) - 1
-        self._last = int(azimuth[-1]), int(t_ns[-1])
-        for at in np.flatnonzero(missing > 1).tolist():
-            edges = int(azimuth[at - 1]) if at else first[0], int(azimuth[at])
-            if at % self._decoder.columns:  # inside a packet: nothing was lost
-                self._learn_view(edges)
-            if self._ends_view(edges):
-                missing[at] -= round((edges[1] - edges[0]) % turn / self._step) - 1
-        return np.maximum(missing, 0)
-
-    def _learn_view(self, edges: tuple[int, int]) -> None:
-        if not self._ends_view(edges):
-            self._views.append(edges)
-
-    def _ends_view(self, edges: tuple[int, int]) -> bool:
-        """Return whether a gap lies between two parts of the set field of view."""
-        turn, near = self._decoder.turn, _NEAR * self._step
-        return any(
-            all(
-                abs((edge - known + turn // 2) % turn - turn // 2) <= near
-                for edge, known in zip(edges, view, strict=True)
-            )
-            for view in self._views
-        )
+            yield State(name, t_ns, dict(state), lasting=True)
 
     def _give(self, sweep: Sweep) -> Iterator[Item]:
         name, columns = self._sensor.name, sweep.columns
@@ -209,10 +230,28 @@ class SweepStream:
             report["columns_beyond_width"] = beyond
         if self.corrupt:
             report["packets_corrupt"], self.corrupt = self.corrupt, 0
-        if self._order is not None:
-            for key in ("repeated", "late", "restarts"):
-                if count := getattr(self._order, key):
-                    report[f"packets_{key}"] = count
-                    setattr(self._order, key, 0)
+        for key in ("repeated", "late", "restarts"):
+            if count := getattr(self._order, key):
+                report[f"packets_{key}"] = count
+                setattr(self._order, key, 0)
         if report:
             yield State(name, t_ns, report)
+        yield from self._check_rate(sweep, t_ns)
+        self._wide = self._wide + 1 if beyond else 0
+        if self._wide == _ENOUGH:
+            rate_hz = 1e9 / (self._decoder.column_ns * len(sweep.columns.azimuth))
+            raise FormChangedError(
+                f"the device turns at {rate_hz:.1f} Hz from here on, before at "
+                f"{self._rate_hz:.1f} Hz: its sweeps have more columns than the stream"
+            )
+
+    def _check_rate(self, sweep: Sweep, t_ns: int) -> Iterator[Item]:
+        """Report another speed once two turns have it."""
+        began_ns, self._began_ns = self._began_ns, int(sweep.columns.t_ns[0])
+        if began_ns is None or sweep.missing or sweep.lost_before or self._began_ns <= began_ns:
+            return
+        rate_hz = 1e9 / (self._began_ns - began_ns)
+        before_hz, self._turned_hz = self._turned_hz, rate_hz
+        if abs(rate_hz / self._told_hz - 1) > _RATE > abs(rate_hz / before_hz - 1):
+            self._told_hz = round(rate_hz, 1)
+            yield State(self._sensor.name, t_ns, {"rate_hz": self._told_hz}, lasting=True)

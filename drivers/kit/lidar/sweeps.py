@@ -11,12 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from drivers.kit.lidar.columns import Columns
+
+_BACK: Final = 4.0
+"""Columns by which the azimuth of an uneven motor may go back at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ class SweepAssembly:
             return
         past = (columns.azimuth.astype(np.int64) - self._cut) % self._turn
         previous = np.append([self._last if self._parts else past[0]], past[:-1])
-        wraps = past - previous < -self._turn // 2
+        wraps = past - previous < -_BACK * self._step
         if not self._parts:
             wraps[0], missing = False, np.append([0], missing[1:])
         begin = 0

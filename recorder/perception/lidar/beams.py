@@ -19,6 +19,7 @@ import numpy.typing as npt
 from recorder.codecs.beams import BEAMS, Beams
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError
+from recorder.perception.lidar.beam_geometry import TurningMirrors, TwoPointRanges
 from recorder.perception.lidar.lidar import SpinningModel
 from recorder.perception.lidar.points import POINT, RangeSource, Values
 from recorder.perception.lidar.spinning import DerivedModel
@@ -79,6 +80,8 @@ class BeamPoints(RangeSource):
         self._level, self._up = np.cos(elevation), np.sin(elevation)
         rise_mm = np.array(beams.rise_mm or [0.0] * shape[0])[:, None]
         self._height_m = (rise_mm + beams.lens_mm[1]) / 1000
+        self._two_point = None if beams.two_point is None else TwoPointRanges(beams)
+        self._mirrors = None if beams.mirrors is None else TurningMirrors(beams)
 
     def points(self, sample: Mapping[str, Values], t_ns: int) -> tuple[int, Values]:
         """Return the points of a sweep: of the first returns, then of the second and third ones.
@@ -188,9 +191,14 @@ class BeamPoints(RangeSource):
     def _find_azimuths(
         self, sample: Mapping[str, Values], there: Values, firing_ns: Times
     ) -> tuple[Floats, Floats]:
-        """Return azimuths of the lens and of the measurements, rad [channels, columns]."""
+        """Return azimuths of the lens and of the measurements, rad [channels, columns].
+
+        Where mirrors turn, those of the lens are the columns' own.
+        """
         turn = self.beams.turn
         column = np.asarray(sample["azimuth"])[there].astype(np.float64)
+        if self._mirrors is not None:
+            return np.broadcast_to(column, firing_ns.shape), self._mirrors.find_azimuths(column)
         lens = np.broadcast_to(column, firing_ns.shape)
         if self.beams.turns_while_firing and len(column) > 1:
             steps = np.diff(column) % turn
@@ -206,6 +214,14 @@ class BeamPoints(RangeSource):
         """Return x, y and z, m, of the ranges of the pixels `at`."""
         rows = at[0]
         range_m = ranges * (self.beams.unit_mm / 1000)
+        if self._mirrors is not None:
+            elevation = self._mirrors.find_elevations(column[0])[at]
+            level_m = range_m * np.cos(elevation)
+            x, y = level_m * np.sin(azimuth[at]), level_m * np.cos(azimuth[at])
+            return x, y, range_m * np.sin(elevation)
+        if self._two_point is not None:
+            ahead, across, up = self._two_point.place(range_m, rows, azimuth[at])
+            return ahead, -across, up
         level_m, lens_m = range_m * self._level[rows, 0], self.beams.lens_mm[0] / 1000
         ahead, across = level_m * np.cos(azimuth[at]), level_m * np.sin(azimuth[at])
         if lens_m:
