@@ -31,6 +31,9 @@ FAMILY_OPTIONS: OptionTable = {
     "cut_deg": Option(
         "float", 0.0, "azimuth at which a sweep begins [deg]", minimum=0.0, maximum=360.0
     ),
+    "packets": Option(
+        "bool", False, "record the packets, too, from which `recorder redecode` makes sweeps again"
+    ),
     "port": Option(
         "int", None, "pcap: UDP port of the packets (default: any)", minimum=1, maximum=65535
     ),
@@ -49,6 +52,7 @@ FAMILY_SCHEMES = {
     "pcap": "a network capture, pcap or pcapng",
     "bag": "PATH[#TOPIC]: packets of a ROS driver in a ROS 2 bag (MCAP, SQLite)",
     "mcap": "as bag",
+    "packets": "DIR[#SENSOR]: the recorded packets of a session, decoded again",
 }
 """Sources of every family."""
 
@@ -87,6 +91,11 @@ class Family(ABC):
     """Names of the models."""
     table: ClassVar[Path]
     """File with the angles of the models' design."""
+
+    device_packet = b""
+    """Packet in which the device describes itself; empty while none came."""
+    recorded_angles: Angles | None = None
+    """Angles of a recording, which hold where the config names no file."""
 
     def __init__(self, sensor: SensorConfig) -> None:
         self.sensor = sensor
@@ -152,6 +161,8 @@ class Family(ABC):
         try:
             if path is not None:
                 angles = read_angles(Path(path), decoder.channels, decoder.unit_mm, decoder.model)
+            elif self.recorded_angles is not None:
+                angles = self.recorded_angles
             else:
                 told = self.read_sensor_angles(decoder)
                 angles = told if told is not None else read_default(self.table, decoder.model)
@@ -171,7 +182,8 @@ class Family(ABC):
             )
         form = FormWatch(decoder, self.make_decoder)
         beams = self.describe(decoder, angles)
-        return SweepStream(self.sensor, decoder, beams, live=live, form=form)
+        told_by = self.device_packet
+        return SweepStream(self.sensor, decoder, beams, live=live, form=form, device_packet=told_by)
 
     def read_sensor_angles(self, decoder: PacketDecoder) -> Angles | None:  # noqa: ARG002
         """Return the angles that the sensor tells itself; None where it does not."""
@@ -205,6 +217,7 @@ class FamilyDriver(SourceDriver):
     family: ClassVar[type[Family]]
     schemes: ClassVar[dict[str, str]] = FAMILY_SCHEMES
     _bag: BagSource | None = None
+    _recorded_ns: int | None = None  # first stamp of the session whose packets are played
     live_schemes: ClassVar[frozenset[str]] = frozenset({"udp"})
 
     def open(self) -> Sequence[StreamSpec]:
@@ -223,6 +236,13 @@ class FamilyDriver(SourceDriver):
             specs = self.begin(bag)
             self.ordered, self.clock_steps = True, bag.clock_steps
             return specs
+        if self.sensor.scheme == "packets":
+            from drivers.kit.lidar.recorded import RecordedPackets
+
+            recorded = RecordedPackets(family)
+            specs = self.begin(recorded)
+            self.ordered, self._recorded_ns = True, recorded.origin_ns
+            return specs
         from drivers.kit.lidar.played import CaptureSource
 
         return self.begin(CaptureSource(family))
@@ -230,4 +250,6 @@ class FamilyDriver(SourceDriver):
     @property
     def origin_ns(self) -> int | None:
         """Source stamp at the session's start; None: the first item's stamp."""
+        if self._recorded_ns is not None:
+            return self._recorded_ns
         return super().origin_ns if self._bag is None else self._bag.origin_ns
