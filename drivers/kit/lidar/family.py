@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
-from drivers.kit.driver import SensorConfig
+from drivers.kit.driver import Item, SensorConfig
 from drivers.kit.lidar.calibration import DEFAULT, Angles, read_angles, read_default
-from drivers.kit.lidar.decoder import PacketDecoder
+from drivers.kit.lidar.decoder import PacketDecoder, Packets
 from drivers.kit.lidar.form import FormWatch
-from drivers.kit.lidar.stream import SweepStream
+from drivers.kit.lidar.stream import SweepStream, Times
 from drivers.kit.source_driver import SourceDriver
 from recorder.codecs.beams import Beams
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError, SourceError
 from recorder.config.options import Option, OptionTable
+
+if TYPE_CHECKING:
+    from drivers.kit.lidar.bags import BagSource
 
 FAMILY_OPTIONS: OptionTable = {
     "calibration": Option(
@@ -44,8 +47,29 @@ FAMILY_OPTIONS: OptionTable = {
 FAMILY_SCHEMES = {
     "udp": "//ADDRESS:PORT of this machine, or of a multicast group: a sensor's packets",
     "pcap": "a network capture, pcap or pcapng",
+    "bag": "PATH[#TOPIC]: packets of a ROS driver in a ROS 2 bag (MCAP, SQLite)",
+    "mcap": "as bag",
 }
 """Sources of every family."""
+
+
+class PacketStream(Protocol):
+    """Stream of one lidar's packets, as `SweepStream`.
+
+    Attributes:
+        packet_bytes: length of the packets with ranges.
+    """
+
+    @property
+    def packet_bytes(self) -> int: ...
+
+    def specs(self, *, finite: bool) -> list[StreamSpec]: ...
+
+    def take(self, packets: Packets, t_ns: Times, epoch_ns: Times) -> Iterator[Item]: ...
+
+    def take_other(self, packet: bytes) -> Iterator[Item]: ...
+
+    def finish(self) -> Iterator[Item]: ...
 
 
 class Family(ABC):
@@ -83,7 +107,40 @@ class Family(ABC):
             return False
         return True
 
-    def start(self, packet: bytes, *, live: bool) -> SweepStream:
+    def take_side_packet(self, payload: bytes) -> bool:  # noqa: ARG002  most devices send no others
+        """Take in a packet of the device's state or of its IMU, before the stream is started.
+
+        A device sends such packets beside those with ranges.
+
+        Returns:
+            False: it is no such packet.
+        """
+        return False
+
+    def awaits_side_packets(self) -> bool:
+        """Return whether `start` needs a packet for `take_side_packet` that has not come yet."""
+        return False
+
+    def convert_side_packet(
+        self,
+        payload: bytes,  # noqa: ARG002
+        t_ns: int,  # noqa: ARG002
+    ) -> Sequence[Item] | None:
+        """Return the items of a packet of the device's state or of its IMU.
+
+        Args:
+            payload: the packet.
+            t_ns: stamp for the items.
+
+        Returns:
+            None: it is no such packet.
+
+        Raises:
+            FormChangedError: by it, the packets with ranges have another form from now on.
+        """
+        return None
+
+    def start(self, packet: bytes, *, live: bool) -> PacketStream:
         """Return the stream of the device whose first packet this is.
 
         Raises:
@@ -96,7 +153,8 @@ class Family(ABC):
             if path is not None:
                 angles = read_angles(Path(path), decoder.channels, decoder.unit_mm, decoder.model)
             else:
-                angles = read_default(self.table, decoder.model)
+                told = self.read_sensor_angles(decoder)
+                angles = told if told is not None else read_default(self.table, decoder.model)
         except FormatError as error:
             raise SourceError(f"{name}: calibration: {error}") from None
         if not angles.elevation_deg:
@@ -114,6 +172,10 @@ class Family(ABC):
         form = FormWatch(decoder, self.make_decoder)
         beams = self.describe(decoder, angles)
         return SweepStream(self.sensor, decoder, beams, live=live, form=form)
+
+    def read_sensor_angles(self, decoder: PacketDecoder) -> Angles | None:  # noqa: ARG002
+        """Return the angles that the sensor tells itself; None where it does not."""
+        return None
 
     def describe(self, decoder: PacketDecoder, angles: Angles) -> Beams:
         """Return the description of a device's beams."""
@@ -142,6 +204,7 @@ class FamilyDriver(SourceDriver):
 
     family: ClassVar[type[Family]]
     schemes: ClassVar[dict[str, str]] = FAMILY_SCHEMES
+    _bag: BagSource | None = None
     live_schemes: ClassVar[frozenset[str]] = frozenset({"udp"})
 
     def open(self) -> Sequence[StreamSpec]:
@@ -153,6 +216,18 @@ class FamilyDriver(SourceDriver):
             live = LiveSource(family)
             self.receives = live.receives
             return self.begin(live, live.warnings)
+        if self.sensor.scheme in ("bag", "mcap"):
+            from drivers.kit.lidar.bags import BagSource
+
+            self._bag = bag = BagSource(family)
+            specs = self.begin(bag)
+            self.ordered, self.clock_steps = True, bag.clock_steps
+            return specs
         from drivers.kit.lidar.played import CaptureSource
 
         return self.begin(CaptureSource(family))
+
+    @property
+    def origin_ns(self) -> int | None:
+        """Source stamp at the session's start; None: the first item's stamp."""
+        return super().origin_ns if self._bag is None else self._bag.origin_ns

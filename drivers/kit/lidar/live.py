@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers.kit.driver import Item, State
-from drivers.kit.lidar.family import Family
+from drivers.kit.lidar.family import Family, PacketStream
 from drivers.kit.lidar.form import FormChangedError
-from drivers.kit.lidar.stream import SweepStream
 from drivers.kit.socket_source import TELL_NS, SocketSource
 from drivers.kit.udp_socket import Batch, UdpReceiver, is_multicast, make_cap_warning, parse_address
 from recorder.codecs.streams import StreamSpec
@@ -38,7 +37,7 @@ class LiveSource(SocketSource):
     def __init__(self, family: Family) -> None:
         super().__init__(family.sensor)
         self._family = family
-        self._stream: SweepStream | None = None
+        self._stream: PacketStream | None = None
         self._device = np.empty(0, np.uint8)
         self._others = 0
         self._change: DeviceError | None = None  # follows what is queued

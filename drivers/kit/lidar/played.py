@@ -10,9 +10,8 @@ from typing import Final
 import numpy as np
 
 from drivers.kit.driver import Item, State
-from drivers.kit.lidar.family import Family
+from drivers.kit.lidar.family import Family, PacketStream
 from drivers.kit.lidar.form import FormChangedError
-from drivers.kit.lidar.stream import SweepStream
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError
 from recorder.formats.pcap.datagrams import (
@@ -25,6 +24,8 @@ from recorder.formats.pcap.datagrams import (
 from recorder.formats.pcap.records import DroppedPackets
 
 _BATCH: Final = 64
+_LOOKED_AT: Final = 20_000
+"""Datagrams among which the device's description is looked for."""
 
 
 class CaptureSource:
@@ -39,7 +40,7 @@ class CaptureSource:
 
     def __init__(self, family: Family) -> None:
         self._family, self._sensor = family, family.sensor
-        self._stream: SweepStream
+        self._stream: PacketStream
         try:
             self._file = self._sensor.path.open("rb")
         except OSError as error:
@@ -50,17 +51,34 @@ class CaptureSource:
         wanted, others = self._sensor.options["port"], Counter[int]()
         self._file.seek(0)
         fault: FormatError | None = None
+        first: Datagram | None = None
+        before: list[Datagram] = []
+        looked_at = 0
         try:
             for item in read_capture(self._file):
-                if not isinstance(item, Datagram) or wanted not in (None, item.port):
+                if not isinstance(item, Datagram):
                     continue
-                if self._family.is_packet(item.payload):
-                    self._stream = self._family.start(item.payload, live=False)
-                    self._key = item.source, item.port
-                    return self._stream.specs(finite=True)
-                others[item.port] += 1
+                looked_at += 1
+                if first is not None:
+                    if item.source == first.source and item.port != first.port:
+                        self._family.take_side_packet(item.payload)
+                elif wanted in (None, item.port) and self._family.is_packet(item.payload):
+                    first = item
+                    for each in before:
+                        if each.source == first.source:
+                            self._family.take_side_packet(each.payload)
+                else:
+                    others[item.port] += 1
+                    before += [item] if len(before) < _LOOKED_AT else []
+                enough = looked_at > _LOOKED_AT or not self._family.awaits_side_packets()
+                if first is not None and enough:
+                    break
         except FormatError as error:
             fault = error
+        if first is not None:
+            self._stream = self._family.start(first.payload, live=False)
+            self._key = first.source, first.port
+            return self._stream.specs(finite=True)
         seen = ", ".join(f"{port} ({count})" for port, count in others.most_common(8))
         text = f"; its datagrams go to the ports {seen}" if seen else "; it has no datagram"
         why = f"; {fault}" if fault is not None else ""
@@ -92,6 +110,9 @@ class CaptureSource:
                     if len(batch) == _BATCH:
                         whole, batch = batch, []
                         yield from self._convert(whole)
+                elif item.source == self._key[0]:
+                    last_ns = item.t_ns or last_ns
+                    yield from self._family.convert_side_packet(item.payload, last_ns) or ()
         except FormatError as error:
             fault = error
         try:

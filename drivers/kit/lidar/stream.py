@@ -194,7 +194,12 @@ class SweepStream:
         decoder, name = self._decoder, self._sensor.name
         columns = decoder.decode(ordered.packets, ordered.t_ns + self._offset_ns)
         per_packet = len(columns.azimuth) // len(ordered)
-        columns = replace(columns, host_ns=np.repeat(ordered.t_ns, per_packet))
+        host_ns = np.repeat(ordered.t_ns, per_packet)
+        if columns.host_ns is not None:  # columns that begin in one packet and end in the next
+            host_ns = columns.host_ns - self._offset_ns
+        columns = replace(columns, host_ns=host_ns)
+        if not len(host_ns):
+            return
         if self._gaps is not None:
             missing = self._gaps.find(columns)
         else:

@@ -23,7 +23,7 @@ from recorder.formats.png import cube_picture, encode_png, store_png
 from recorder.formats.zip import zlib
 from recorder.formats.zip.writer import Payload
 from recorder.perception.calibration import Calibration
-from recorder.perception.frames import has_ouster_sweeps, mean_period_ns
+from recorder.perception.frames import cloud_channel, has_ouster_sweeps, mean_period_ns
 from recorder.perception.geometry import Floats, apply, quaternion_of_rotation
 from recorder.perception.lidar.clouds import make_point_source
 from recorder.perception.lidar.lidar import pixel_shifts
@@ -164,8 +164,9 @@ class LidarFiles(SensorFiles):
         self.period_ns = mean_period_ns(self.stream)
         images = [name for name in self._context.options["lidar_images"] if name != "projected"]
         if images:
+            why = "records points" if cloud_channel(self.stream) else "has columns as they fired"
             self._context.notes.add(
-                f"only for an Ouster: no pictures of {', '.join(images)}", self.name
+                f"its lidar {why}: no pictures of {', '.join(images)}", self.name
             )
         returns: int = self._context.options["returns"]
         if returns == 1 and "rng2" in self.stream.meta:

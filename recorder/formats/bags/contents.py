@@ -30,7 +30,12 @@ if TYPE_CHECKING:
 LOSSES: Final = "/recorder/losses"
 """Topic of this recorder's archives with the losses that it counted."""
 
-_STAMPED: Final = frozenset({Kind.PICTURES, Kind.IMU, Kind.POSITIONS, Kind.CAN_FRAMES, Kind.CLOUDS})
+_STAMPED: Final = frozenset(
+    {
+        *(Kind.PICTURES, Kind.IMU, Kind.POSITIONS),
+        *(Kind.CAN_FRAMES, Kind.CLOUDS, Kind.LIDAR_PACKETS),
+    }
+)
 
 
 class UnknownTopicError(FormatError):

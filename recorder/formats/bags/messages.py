@@ -36,12 +36,21 @@ from recorder.formats.ros2.definitions import (
     IMAGE,
     IMU,
     NAV_SAT_FIX,
+    NEBULA_PACKETS,
     ODOMETRY,
+    PANDAR_SCAN,
     POINT_CLOUD,
     POSE,
     POSE_WITH_COVARIANCE,
+    ROBOSENSE_INFO,
+    ROBOSENSE_SCAN,
+    RSLIDAR_OLD_PACKET,
+    RSLIDAR_OLD_SCAN,
+    RSLIDAR_PACKET,
     STRING,
     TRANSFORMS,
+    UDP_PACKET,
+    VELODYNE_SCAN,
 )
 from recorder.formats.ros2.messages import (
     CameraInfo,
@@ -51,7 +60,13 @@ from recorder.formats.ros2.messages import (
     Image,
     Imu,
     NavSatFix,
+    PacketScan,
+    PandarPacket,
+    RobosenseInfo,
+    RslidarPacket,
+    StampedPacket,
     TransformStamped,
+    UdpPacket,
 )
 
 _VARINT: Final = 0
@@ -197,6 +212,7 @@ class Kind(StrEnum):
     CAN_FRAMES = "CAN frames"
     CLOUDS = "point clouds"
     PACKETS = "packets"
+    LIDAR_PACKETS = "packets of a lidar"
     TEXT = "text"
     TRANSFORMS = "transforms"
     POSES = "poses"
@@ -479,6 +495,36 @@ def _convert_to_ned(enu: Sequence[float]) -> Floats:
     return nn, ne, -nu, en, ee, -eu, -un, -ue, uu
 
 
+def decode_lidar_packets(type_name: str, data: Buffer) -> PacketScan:
+    """Decode a message with packets of a lidar, of one of the types in `LIDAR_PACKETS`.
+
+    The packets have the sizes that they had on the network.
+    """
+    message: Any = decode_message(type_name, data)
+    match message:
+        case PacketScan(header, packets):
+            cut = [_cut(p) if isinstance(p, PandarPacket) else p for p in packets]
+            return PacketScan(header, cut)
+        case RobosenseInfo(_, packet) | (StampedPacket() as packet):
+            return PacketScan(Header(packet.stamp_ns, ""), (packet,))
+        case RslidarPacket() | UdpPacket():
+            return PacketScan(
+                message.header, (StampedPacket(message.header.stamp_ns, message.data),)
+            )
+    raise FormatError(f"{type_name}: has no packets of a lidar")
+
+
+def _cut(packet: PandarPacket) -> StampedPacket:
+    if packet.size > len(packet.data):
+        raise FormatError(f"{PANDAR_SCAN}: a packet of {packet.size} bytes in {len(packet.data)}")
+    return StampedPacket(packet.stamp_ns, packet.data[: packet.size])
+
+
+LIDAR_PACKETS: Final = (
+    *(PANDAR_SCAN, VELODYNE_SCAN, NEBULA_PACKETS, ROBOSENSE_SCAN, ROBOSENSE_INFO),
+    *(RSLIDAR_PACKET, RSLIDAR_OLD_SCAN, RSLIDAR_OLD_PACKET, UDP_PACKET),
+)
+"""Types of messages with packets of a lidar."""
 _ROS2: Final = {
     COMPRESSED_IMAGE: Kind.PICTURES,
     COMPRESSED_VIDEO: Kind.PICTURES,
@@ -497,6 +543,10 @@ _ROS2: Final = {
 DECODERS: Final[Mapping[tuple[str, str], tuple[Kind, Decode]]] = {
     **{("cdr", name): (kind, partial(decode_message, name)) for name, kind in _ROS2.items()},
     ("cdr", POINT_CLOUD): (Kind.CLOUDS, decode_cloud),
+    **{
+        ("cdr", name): (Kind.LIDAR_PACKETS, partial(decode_lidar_packets, name))
+        for name in LIDAR_PACKETS
+    },
     **{("cdr", name): (Kind.CLOUDS, partial(decode_livox, name)) for name in LIVOX_CLOUDS},
     ("cdr", IMU): (Kind.IMU, decode_ros2_imu),
     ("cdr", NAV_SAT_FIX): (Kind.POSITIONS, decode_ros2_position),

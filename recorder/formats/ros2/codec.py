@@ -29,7 +29,7 @@ from recorder.formats.ros2.messages import CLASSES
 
 ENCAPSULATION: Final = b"\x00\x01\x00\x00"
 _PADDING: Final = 3  # bytes of any value behind a message; some middleware puts more, as zeros
-_CODE: Final = re.compile(r"(\d*)([bB?hHiIfqQd])")
+_CODE: Final = re.compile(r"(\d*)([bB?hHiIfqQds])")
 
 
 @lru_cache(maxsize=1024)
@@ -61,8 +61,8 @@ class CdrWriter:
         """Append numbers.
 
         Args:
-            codes: codes of `struct`: ``bB?hHiIfqQd``, each with an optional count.
-            values: as many numbers as the codes say.
+            codes: codes of `struct`: ``bB?hHiIfqQds``, each with an optional count.
+            values: as many numbers as the codes say; bytes for ``s``.
 
         Raises:
             FormatError: a number is outside of its type.
@@ -244,21 +244,29 @@ class _Numbers:
 
     def __init__(self, numbers: Sequence[tuple[str, int]]) -> None:
         self.numbers = numbers
-        self._codes = "".join(f"{length or ''}{code}" for code, length in numbers)
+        codes = ((length, "s" if length and code == "B" else code) for code, length in numbers)
+        self._codes = "".join(f"{length or ''}{code}" for length, code in codes)
         self.least = sum(calcsize("<" + code) * (length or 1) for code, length in numbers)
 
     def put(self, writer: CdrWriter, values: Iterator[Any]) -> None:
         flat: list[Any] = []
-        for (_, length), value in zip(self.numbers, values, strict=False):
+        for (code, length), value in zip(self.numbers, values, strict=False):
+            if length and code == "B":
+                if len(value) != length:
+                    raise FormatError(f"CDR: {len(value)} bytes are no array of {length} bytes")
+                value = (bytes(value),)
             flat += value if length else (value,)
         writer.put(self._codes, *flat)
 
     def take(self, reader: CdrReader, values: list[Any]) -> None:
         flat, at = reader.take(self._codes), 0
         for code, length in self.numbers:
-            array = flat[at : at + length]
-            values.append((bytes(array) if code == "B" else array) if length else flat[at])
-            at += length or 1
+            if not length or code == "B":
+                values.append(flat[at])
+                at += 1
+            else:
+                values.append(flat[at : at + length])
+                at += length
 
 
 class _Text:

@@ -2,10 +2,11 @@
 
 Fields, constants and defaults are those of ros2/common_interfaces (geometry_msgs, nav_msgs,
 sensor_msgs, std_msgs, visualization_msgs), ros2/rcl_interfaces, ros2/geometry2,
-ouster-lidar/ouster-ros and foxglove/foxglove-sdk as of ROS 2 Humble to Jazzy, without their
-comments.  The layout of the text is that of rosbag2 (``local_message_definition_source.cpp``): the
-definition, then each definition that it needs once, depth first, after a line of 80 ``=`` and a
-line ``MSG: package/Name``.
+ouster-lidar/ouster-ros, tier4/nebula (pandar_msgs, nebula_msgs, robosense_msgs),
+ros-drivers/velodyne, RoboSense-LiDAR/rslidar_msg and foxglove/foxglove-sdk as of ROS 2 Humble to
+Jazzy, without their comments.  The layout of the text is that of rosbag2
+(``local_message_definition_source.cpp``): the definition, then each definition that it needs once,
+depth first, after a line of 80 ``=`` and a line ``MSG: package/Name``.
 """
 
 from __future__ import annotations
@@ -26,13 +27,21 @@ INT16_ARRAY: Final = "std_msgs/msg/Int16MultiArray"
 LOG: Final = "rcl_interfaces/msg/Log"
 MARKERS: Final = "visualization_msgs/msg/MarkerArray"
 NAV_SAT_FIX: Final = "sensor_msgs/msg/NavSatFix"
+NEBULA_PACKETS: Final = "nebula_msgs/msg/NebulaPackets"
 ODOMETRY: Final = "nav_msgs/msg/Odometry"
+PANDAR_SCAN: Final = "pandar_msgs/msg/PandarScan"
 POINT_CLOUD: Final = "sensor_msgs/msg/PointCloud2"
 POSE: Final = "geometry_msgs/msg/PoseStamped"
 POSE_WITH_COVARIANCE: Final = "geometry_msgs/msg/PoseWithCovarianceStamped"
+ROBOSENSE_INFO: Final = "robosense_msgs/msg/RobosenseInfoPacket"
+ROBOSENSE_SCAN: Final = "robosense_msgs/msg/RobosenseScan"
+RSLIDAR_OLD_PACKET: Final = "rslidar_msgs/msg/RslidarPacket"
+RSLIDAR_OLD_SCAN: Final = "rslidar_msgs/msg/RslidarScan"
+RSLIDAR_PACKET: Final = "rslidar_msg/msg/RslidarPacket"
 STRING: Final = "std_msgs/msg/String"
 TRANSFORMS: Final = "tf2_msgs/msg/TFMessage"
 UDP_PACKET: Final = "udp_msgs/msg/UdpPacket"
+VELODYNE_SCAN: Final = "velodyne_msgs/msg/VelodyneScan"
 _RULE: Final = "=" * 80
 _FIELD: Final = re.compile(r"^([\w/]+)(?:\[(\d*)(?:<=\d+)?(\]))? \w+(?![\w=])", re.MULTILINE)
 
@@ -225,6 +234,25 @@ bool is_extended
 bool is_error
 uint8 len
 uint8[<=64] data""",
+    "pandar_msgs/PandarPacket": """\
+builtin_interfaces/Time stamp
+uint8[1500] data
+uint32 size""",
+    "pandar_msgs/PandarScan": "std_msgs/Header header\nPandarPacket[] packets",
+    "velodyne_msgs/VelodynePacket": "builtin_interfaces/Time stamp\nuint8[1206] data",
+    "velodyne_msgs/VelodyneScan": "std_msgs/Header header\nVelodynePacket[] packets",
+    "nebula_msgs/NebulaPacket": "builtin_interfaces/Time stamp\nuint8[] data",
+    "nebula_msgs/NebulaPackets": "std_msgs/Header header\nNebulaPacket[] packets",
+    "robosense_msgs/RobosensePacket": "builtin_interfaces/Time stamp\nuint8[1248] data",
+    "robosense_msgs/RobosenseScan": "std_msgs/Header header\nRobosensePacket[] packets",
+    "robosense_msgs/RobosenseInfoPacket": "string lidar_model\nRobosensePacket packet",
+    "rslidar_msgs/RslidarPacket": "builtin_interfaces/Time stamp\nuint8[1248] data",
+    "rslidar_msgs/RslidarScan": "std_msgs/Header header\nRslidarPacket[] packets",
+    "rslidar_msg/RslidarPacket": """\
+std_msgs/Header header
+uint8 is_difop
+uint8 is_frame_begin
+uint8[] data""",
     "ouster_sensor_msgs/PacketMsg": "uint8[] buf",
     "ouster_ros/PacketMsg": "uint8[] buf",
 }

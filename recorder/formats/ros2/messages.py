@@ -6,7 +6,7 @@ module describes their values. Stamps are int64 nanoseconds since 1970.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -351,6 +351,49 @@ class UdpPacket:
     data: Buffer
 
 
+@dataclass(frozen=True, slots=True)
+class StampedPacket:
+    """A packet of a lidar, and when it arrived (``VelodynePacket``, ``NebulaPacket``)."""
+
+    stamp_ns: int
+    data: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class PandarPacket:
+    """``pandar_msgs/msg/PandarPacket``: `data` are 1500 bytes, of which `size` are the packet."""
+
+    stamp_ns: int
+    data: Buffer
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class PacketScan:
+    """Packets of a lidar, in the order of their arrival."""
+
+    header: Header
+    packets: Sequence[StampedPacket | PandarPacket]
+
+
+@dataclass(frozen=True, slots=True)
+class RobosenseInfo:
+    """``robosense_msgs/msg/RobosenseInfoPacket``: what a lidar of RoboSense tells of itself."""
+
+    lidar_model: str
+    packet: StampedPacket
+
+
+@dataclass(frozen=True, slots=True)
+class RslidarPacket:
+    """``rslidar_msg/msg/RslidarPacket``: one packet, with ranges or of the device."""
+
+    header: Header
+    is_difop: int
+    is_frame_begin: int
+    data: Buffer
+
+
 CLASSES: Final[Mapping[str, Any]] = {
     "std_msgs/Header": Header,
     "std_msgs/MultiArrayDimension": Dimension,
@@ -373,5 +416,17 @@ CLASSES: Final[Mapping[str, Any]] = {
     "can_msgs/Frame": CanFrame,
     "ros2_socketcan_msgs/FdFrame": FdFrame,
     "udp_msgs/UdpPacket": UdpPacket,
+    "pandar_msgs/PandarPacket": PandarPacket,
+    "pandar_msgs/PandarScan": PacketScan,
+    "velodyne_msgs/VelodynePacket": StampedPacket,
+    "velodyne_msgs/VelodyneScan": PacketScan,
+    "nebula_msgs/NebulaPacket": StampedPacket,
+    "nebula_msgs/NebulaPackets": PacketScan,
+    "robosense_msgs/RobosensePacket": StampedPacket,
+    "robosense_msgs/RobosenseScan": PacketScan,
+    "robosense_msgs/RobosenseInfoPacket": RobosenseInfo,
+    "rslidar_msgs/RslidarPacket": StampedPacket,
+    "rslidar_msgs/RslidarScan": PacketScan,
+    "rslidar_msg/RslidarPacket": RslidarPacket,
 }
 """Classes by their type."""

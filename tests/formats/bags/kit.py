@@ -18,6 +18,9 @@ from foxglove import messages as foxglove
 from mcap.writer import CompressionType, Writer
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
+from recorder.formats.bags.messages import LIDAR_PACKETS
+from recorder.formats.ros2.definitions import definition
+
 START_NS = 1_700_000_000_123_456_789
 """Log time of a recording's first message."""
 SECOND = 1_000_000_000
@@ -29,6 +32,8 @@ OLD_DRIVERS = frozenset({"camera", "can", "gnss", "ouster", "xsens"})
 STORE: Any = get_typestore(Stores.ROS2_HUMBLE)
 for _name in ("ouster_sensor_msgs/msg/PacketMsg", "ouster_ros/msg/PacketMsg"):
     STORE.register(get_types_from_msg("uint8[] buf", _name))
+for _name in LIDAR_PACKETS:
+    STORE.register(get_types_from_msg(definition(_name).decode(), _name))
 
 
 @dataclass(frozen=True)

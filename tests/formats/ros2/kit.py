@@ -14,11 +14,18 @@ from recorder.formats.ros2.definitions import definition
 from recorder.formats.ros2.messages import CLASSES
 
 STORE = get_typestore(Stores.ROS2_HUMBLE)
+_LIDARS = (
+    *("pandar_msgs/msg/PandarScan", "velodyne_msgs/msg/VelodyneScan"),
+    *("nebula_msgs/msg/NebulaPackets", "robosense_msgs/msg/RobosenseScan"),
+    *("robosense_msgs/msg/RobosenseInfoPacket", "rslidar_msgs/msg/RslidarScan"),
+    "rslidar_msg/msg/RslidarPacket",
+)
 for _name in (
     "can_msgs/msg/Frame",
     "udp_msgs/msg/UdpPacket",
     "ouster_sensor_msgs/msg/PacketMsg",
     "ouster_ros/msg/PacketMsg",
+    *_LIDARS,
 ):
     STORE.register(get_types_from_msg(definition(_name).decode(), _name))
 
@@ -41,6 +48,7 @@ NAMES = (
     "udp_msgs/msg/UdpPacket",
     "ouster_sensor_msgs/msg/PacketMsg",
     "ouster_ros/msg/PacketMsg",
+    *_LIDARS,
 )
 _LIMITS = {
     f"{'u' * unsigned}int{bits}": (

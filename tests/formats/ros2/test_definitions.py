@@ -19,6 +19,18 @@ OF_DRIVERS = {  # which rosbags does not bring: fields of the drivers' own defin
         "header", "id", "is_extended", "is_error", "len", "data",
     ],
     "udp_msgs/msg/UdpPacket": ["header", "address", "src_port", "data"],
+    "pandar_msgs/msg/PandarPacket": ["stamp", "data", "size"],
+    "pandar_msgs/msg/PandarScan": ["header", "packets"],
+    "velodyne_msgs/msg/VelodynePacket": ["stamp", "data"],
+    "velodyne_msgs/msg/VelodyneScan": ["header", "packets"],
+    "nebula_msgs/msg/NebulaPacket": ["stamp", "data"],
+    "nebula_msgs/msg/NebulaPackets": ["header", "packets"],
+    "robosense_msgs/msg/RobosensePacket": ["stamp", "data"],
+    "robosense_msgs/msg/RobosenseScan": ["header", "packets"],
+    "robosense_msgs/msg/RobosenseInfoPacket": ["lidar_model", "packet"],
+    "rslidar_msgs/msg/RslidarPacket": ["stamp", "data"],
+    "rslidar_msgs/msg/RslidarScan": ["header", "packets"],
+    "rslidar_msg/msg/RslidarPacket": ["header", "is_difop", "is_frame_begin", "data"],
 }  # fmt: skip
 HUMBLE = get_typestore(Stores.ROS2_HUMBLE)
 

@@ -54,6 +54,12 @@ def _decode(name: str, content: bytes) -> None:
         assert str(error).startswith(name + ": ")
 
 
+def test_an_array_of_bytes_has_its_length() -> None:
+    scan = messages.PacketScan(HEADER, (messages.StampedPacket(5, b"short"),))
+    with pytest.raises(FormatError, match="5 bytes are no array of 1206 bytes"):
+        encode_message("velodyne_msgs/msg/VelodyneScan", scan)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_truncation_is_an_error(name: str) -> None:
     message = SAMPLES[name]
@@ -107,6 +113,25 @@ SAMPLES: dict[str, Any] = {
         messages.Marker(HEADER, "cars", 1, messages.CUBE, points=(NINE[:3],), colors=(NINE[:4],)),
     ),
     "can_msgs/msg/Frame": messages.CanFrame(HEADER, 5, True, False, True, 3, b"12345678"),
+    "pandar_msgs/msg/PandarScan": messages.PacketScan(
+        HEADER, (messages.PandarPacket(5, bytes(1500), 1262),)
+    ),
+    "velodyne_msgs/msg/VelodyneScan": messages.PacketScan(
+        HEADER, (messages.StampedPacket(5, b"v" * 1206),)
+    ),
+    "nebula_msgs/msg/NebulaPackets": messages.PacketScan(
+        HEADER, (messages.StampedPacket(5, b"one"), messages.StampedPacket(6, b"second"))
+    ),
+    "robosense_msgs/msg/RobosenseScan": messages.PacketScan(
+        HEADER, (messages.StampedPacket(5, b"r" * 1248),)
+    ),
+    "robosense_msgs/msg/RobosenseInfoPacket": messages.RobosenseInfo(
+        "Helios", messages.StampedPacket(5, b"r" * 1248)
+    ),
+    "rslidar_msgs/msg/RslidarScan": messages.PacketScan(
+        HEADER, (messages.StampedPacket(5, b"r" * 1248),)
+    ),
+    "rslidar_msg/msg/RslidarPacket": messages.RslidarPacket(HEADER, 1, 0, b"packet"),
     "udp_msgs/msg/UdpPacket": messages.UdpPacket(HEADER, "10.0.0.1", 7502, b"packet"),
     "ouster_sensor_msgs/msg/PacketMsg": b"packet",
     "ouster_ros/msg/PacketMsg": b"packet",

@@ -108,7 +108,9 @@ class Lidar:
 
     def start(self, packets: Packets, **options: Any) -> SweepStream:
         """Return a stream that begins with a first packet."""
-        return make_family(self.model, **options).start(packets[0].tobytes(), live=True)
+        stream = make_family(self.model, **options).start(packets[0].tobytes(), live=True)
+        assert isinstance(stream, SweepStream)
+        return stream
 
 
 @dataclass

@@ -1,0 +1,141 @@
+"""Lidars of RoboSense."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+
+from drivers.kit.driver import Item, SensorConfig, State
+from drivers.kit.lidar.calibration import Angles
+from drivers.kit.lidar.decoder import PacketDecoder
+from drivers.kit.lidar.family import FAMILY_OPTIONS, Family, FamilyDriver, PacketStream
+from drivers.kit.lidar.form import FormChangedError
+from drivers.robosense.description import Description, is_description, read_description
+from drivers.robosense.models import MODELS
+from drivers.robosense.packets import DUAL_NAMES, RobosenseDecoder, find_model, find_models
+from recorder.codecs.beams import Beams
+from recorder.common.errors import FormatError, SourceError
+from recorder.config.options import Option, OptionTable
+
+SENSOR = "sensor"
+"""Origin of angles that the sensor sends itself."""
+
+
+class RobosenseFamily(Family):
+    """RoboSense's lidars."""
+
+    zero = "x"
+    turns_while_firing = True
+    models = tuple(MODELS)
+    table = Path(__file__).with_name("angles.csv")
+
+    def __init__(self, sensor: SensorConfig) -> None:
+        super().__init__(sensor)
+        self._description = b""
+        self._model = self._returns = ""  # of the stream
+        self._told: dict[str, Any] = {}
+
+    def is_packet(self, payload: bytes) -> bool:
+        wanted = self.sensor.options["model"]
+        return any(wanted in (None, model.name) for model in find_models(payload))
+
+    def take_side_packet(self, payload: bytes) -> bool:
+        if not is_description(payload):
+            return False
+        self._description = payload
+        return True
+
+    def awaits_side_packets(self) -> bool:
+        return not self._description
+
+    def make_decoder(self, packet: bytes) -> PacketDecoder:
+        model, told = find_model(packet, self.sensor.options["model"]), None
+        if self._description:
+            told = read_description(model, self._description)
+        returns = told.returns if told is not None else ()
+        if wanted := self.sensor.options["returns"]:
+            returns = DUAL_NAMES if wanted == 2 else ("single",)
+        rate_hz, firing_us = (0.0, ()) if told is None else (told.rate_hz, told.firing_us)
+        return RobosenseDecoder(model, packet, returns, rate_hz, firing_us)
+
+    def start(self, packet: bytes, *, live: bool) -> PacketStream:
+        try:
+            return super().start(packet, live=live)
+        except FormatError as error:
+            raise SourceError(f"{self.sensor.name}: {error}") from None
+
+    def read_sensor_angles(self, decoder: PacketDecoder) -> Angles | None:
+        told = self._describe_device(decoder.model)
+        if told is None or told.elevation_deg is None or told.azimuth_deg is None:
+            return None
+        elevation, azimuth = told.elevation_deg.tolist(), told.azimuth_deg.tolist()
+        return Angles(tuple(elevation), tuple(azimuth), origin=SENSOR)
+
+    def describe(self, decoder: PacketDecoder, angles: Angles) -> Beams:
+        """Add the lens's place and the device's serial number."""
+        told = self._describe_device(decoder.model)
+        self._model, self._returns = decoder.model, " and ".join(decoder.returns)
+        return msgspec.structs.replace(
+            super().describe(decoder, angles),
+            lens_mm=MODELS[decoder.model].lens_mm,
+            serial=told.serial if told is not None else "",
+        )
+
+    def _describe_device(self, model: str) -> Description | None:
+        return read_description(MODELS[model], self._description) if self._description else None
+
+    def convert_side_packet(self, payload: bytes, t_ns: int) -> Sequence[Item] | None:
+        if not is_description(payload):
+            return None
+        told = read_description(MODELS[self._model], payload)
+        returns = " and ".join(told.returns)
+        if not (MODELS[self._model].mode_at or self.sensor.options["returns"]) and (
+            returns != self._returns
+        ):
+            raise FormChangedError(
+                f"the device sends the returns {returns} from here on, before {self._returns}"
+            )
+        if told.values == self._told:
+            return ()
+        self._told = dict(told.values)
+        return [State(self.sensor.name, t_ns, dict(self._told), lasting=True)]
+
+
+class RobosenseDriver(FamilyDriver):
+    """Records the sweeps of a RoboSense lidar, as measured.
+
+    The channels are those of `drivers.hesai.driver.HesaiDriver`; of an Airy, ``conf`` are the two
+    highest bits of the distances, which tell something else.  Angles, return mode and speed are
+    those that the device tells of itself (DIFOP, on its own UDP port), the angles unless a file is
+    given.  A lasting `State` has its serial number, speed and the state of its clock.
+
+    Columns that are missing are counted by Airy's numbers, else by gaps of the azimuth.
+
+    >>> options = check_options(RobosenseDriver.options, {"model": "RS-32"})
+    >>> driver = RobosenseDriver(SensorConfig("lidar", "pcap", "a.pcap", options))
+    >>> (spec,) = driver.open()   # SourceError names the file and its fault
+    >>> sample = driver.read()
+    >>> driver.close()
+    """
+
+    options: ClassVar[OptionTable] = {
+        "model": Option(
+            "str",
+            None,
+            "needed for RS-16 and RS-32, whose packets do not differ; packets of other models are "
+            "an error",
+            choices=RobosenseFamily.models,
+        ),
+        "returns": Option(
+            "int",
+            None,
+            "number of returns of a firing (default: as the device tells)",
+            minimum=1,
+            maximum=2,
+        ),
+        **FAMILY_OPTIONS,
+    }
+    family = RobosenseFamily
