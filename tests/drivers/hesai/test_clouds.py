@@ -95,5 +95,7 @@ def test_columns_follow_one_another_evenly(shared_data: Path, folder: str) -> No
         t_s = np.asarray(sample.data["t_col"])[0][there].astype(np.int64) / 1e9
         azimuth = np.unwrap(np.asarray(sample.data["azimuth"])[0][there] * 0.01, period=360)
         for part in np.array_split(np.arange(len(t_s)), 4):  # the motor varies within a turn
+            if len(part) < 50:
+                continue
             line = np.polynomial.Polynomial.fit(t_s[part] - t_s[0], azimuth[part], 1)
             assert np.abs(line(t_s[part] - t_s[0]) - azimuth[part]).max() < 0.2
