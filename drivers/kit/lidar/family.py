@@ -52,6 +52,9 @@ FAMILY_OPTIONS: OptionTable = {
 }
 """Options of every family."""
 
+SINGLE_RETURNS = ("first", "last", "strongest")
+"""Return modes of one return."""
+
 CONTROL_OPTIONS: OptionTable = {
     "udp_dest": Option(
         "str",
@@ -143,13 +146,22 @@ class Family(ABC):
         raise SourceError(f"{self.sensor.name}: {self.sensor.scheme}: has no control")
 
     def is_packet(self, payload: bytes) -> bool:
-        """Return whether a datagram may be a packet with ranges."""
+        """Return whether a datagram is a packet with ranges, as the lidar is set to send."""
         try:
-            self.make_decoder(payload)
+            self._check_told(self.make_decoder(payload))
         except FormatError as error:
             self.fault = str(error)
             return False
         return True
+
+    def _check_told(self, decoder: PacketDecoder) -> None:
+        """Raise FormatError for packets from before the lidar was set to its return mode."""
+        told = None if self.device is None else self.device.settings.get("return_mode")
+        if told is not None and (told in SINGLE_RETURNS) != (len(decoder.returns) == 1):
+            returns = " and ".join(decoder.returns)
+            raise FormatError(
+                f"a packet of the returns {returns}, while the lidar is set to {told}"
+            )
 
     def take_side_packet(self, payload: bytes) -> bool:  # noqa: ARG002  most devices send no others
         """Take in a packet of the device's state or of its IMU, before the stream is started.
