@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from math import radians, tan
 from pathlib import Path
@@ -30,11 +31,18 @@ class VelodyneFamily(Family):
         return VelodyneDecoder(model, packet, (options["rpm"] or 0) / 60)
 
     def describe(self, decoder: PacketDecoder, angles: Angles) -> Beams:
-        """Add the beams' rise by the manual where the file has none."""
+        """Add the beams' rise by the manual where the file has none, and say so."""
         rise_mm = MODELS[decoder.model].rise_mm
         if rise_mm and not angles.rise_mm:
             rises = tuple(-rise_mm * tan(radians(angle)) for angle in angles.elevation_deg)
             angles = replace(angles, rise_mm=rises)
+            print(
+                f"{self.sensor.name}: the angles have no vertical offsets: the beams rise as the "
+                f"manual of the {decoder.model} has it, from {min(rises):.1f} to "
+                f"{max(rises):.1f} mm",
+                file=sys.stderr,
+                flush=True,
+            )
         return super().describe(decoder, angles)
 
 

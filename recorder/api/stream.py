@@ -207,13 +207,14 @@ class Stream:
         """Read the ranges of a lidar's sweep as a picture.
 
         Returns:
-            float32 [beams, columns], m, of the first returns; 0 without a return.  The picture is
-            destaggered: a column has the same azimuth in all rows.
+            float32 [beams, columns], m, of the first returns; 0 without a return.  An Ouster's is
+            destaggered: a column has the same azimuth in all rows; others have the columns in the
+            order of their firing.
 
         Raises:
             IndexError: there is no such sample.
             SessionError: the stream is no lidar's, or its lidar records points.
-            FormatError: the sample or ``lidar.json`` is damaged.
+            FormatError: the sample, ``lidar.json`` or ``beams.json`` is damaged.
         """
         return self._tools.ranges_m(self[index].index)
 

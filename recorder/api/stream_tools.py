@@ -13,10 +13,10 @@ from recorder.common.errors import SessionError
 from recorder.perception.calibration import Calibration
 from recorder.perception.camera.camera_pictures import Pictures
 from recorder.perception.frames import Kind, cloud_channel, kind_of, mean_period_ns
-from recorder.perception.lidar.clouds import make_point_source
+from recorder.perception.lidar.clouds import make_point_source, make_range_source
 from recorder.perception.lidar.points import (
     PointSource,
-    SweepPoints,
+    RangeSource,
     convert_points,
     point_times,
     stack_xyz,
@@ -54,13 +54,15 @@ class StreamTools:
         return np.asarray(cv2.cvtColor(self.pictures.picture(index), cv2.COLOR_BGR2RGB), np.uint8)
 
     def ranges_m(self, index: int) -> npt.NDArray[np.float32]:
-        """Read a sweep's ranges, float32 [beams, columns], m, destaggered; 0: no return."""
+        """Read a sweep's ranges, float32 [beams, columns], m; 0: no return.
+
+        An Ouster's are destaggered; others are in the order of their firing.
+        """
         self._require("lidar", "ranges")
         if cloud_channel(self.stream) is not None:
             raise SessionError(f"{self.stream.path}: has no ranges: its lidar records points")
-        sample = self.stream.sample(index, self._upright.channels)
-        range_mm = self._upright.image(self._upright.range_mm(sample))
-        return np.asarray(range_mm.astype(np.float32) * np.float32(1e-3))
+        sample = self._upright.read_sample(self.stream, index)
+        return np.ascontiguousarray(self._upright.image(self._upright.ranges_m(sample)))
 
     def points(self, index: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64], int]:
         """Read the points of a sweep or of a radar's frame.
@@ -103,8 +105,8 @@ class StreamTools:
         return make_point_source(recorded_spec(self.stream))
 
     @cached_property
-    def _upright(self) -> SweepPoints:
-        return SweepPoints(recorded_spec(self.stream), destaggered=True)
+    def _upright(self) -> RangeSource:
+        return make_range_source(recorded_spec(self.stream), destaggered=True)
 
     @cached_property
     def _detections(self) -> RadarDetections:

@@ -27,9 +27,9 @@ from recorder.codecs.points import (
     count_points,
     pack_planes,
     points_dtype,
-    transpose,
     unpack_records,
 )
+from recorder.codecs.shuffling import pack_image, transpose, unpack_image
 from recorder.codecs.xz import WORTH, BlockUnpacker, XzCompressor, decompress, stored_stream
 from recorder.common.errors import FormatError, ProtocolError, StreamChangedError
 from recorder.common.files import Buffer
@@ -388,6 +388,25 @@ class Points(_Indexed):
         return f"{points} points where at most {shape[0]} are declared"
 
 
+class Zstandard(_Indexed):
+    """Format of images of integers, each packed (`recorder.codecs.shuffling`)."""
+
+    holds = "integers"
+    row = "offset and bytes of each sample", 2
+
+    def fits(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:  # noqa: ARG002
+        return dtype.kind in "iu"
+
+    def content(self, channel: ChannelSpec) -> ContentBlock:
+        return ContentBlock("custom", f"{channel.name}.{channel.dtype}.zst")
+
+    def encode(self, values: npt.NDArray[Any]) -> Sequence[Buffer]:
+        return [pack_image(value) for value in values]
+
+    def decoder(self) -> Decode:
+        return unpack_image
+
+
 class Npz(ChannelFormat):
     """Format with a file for each sample: a zip with one array (numpy, ``numpy.lib.format``)."""
 
@@ -493,6 +512,7 @@ CHANNEL_FORMATS: Mapping[str, ChannelFormat] = {
         H264("h264"),
         Bytes("bytes"),
         Points("points"),
+        Zstandard("zstdf"),
         Npz("npz", recorded_as="lzmaf"),
         Jpeg("jpg", recorded_as="mjpg"),
     )

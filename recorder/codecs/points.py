@@ -18,29 +18,22 @@ on.  It is therefore the transpose of the records, u1 [bytes of a point, points]
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import cv2
 import numpy as np
 import numpy.typing as npt
-import zstandard
 
+from recorder.codecs.shuffling import compress, decompress, read_content_size, transpose
 from recorder.common.errors import FormatError, ProtocolError
 from recorder.common.files import Buffer
 
 MOST_POINTS: Final = 1 << 22
 """Most points of a sweep, 4.2 million: a lidar of 128 beams sends at most 1 million."""
 
-_LEVEL: Final = 1
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _DTYPES: Final = frozenset({"u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f4", "f8"})
-_LONGEST_HEADER: Final = 18  # RFC 8878, 3.1.1: magic number and frame header
-_BLOCK_HEADER_BYTES: Final = 3
-_RLE: Final = 1
-_RESERVED: Final = 3
-_CHECKSUM_BYTES: Final = 4
 
 Planes = npt.NDArray[np.uint8]
 """Bytes of points by their place in a point, u1 [bytes of a point, points]."""
@@ -113,9 +106,7 @@ def pack_points(points: npt.NDArray[Any]) -> bytes:
 
 def pack_planes(planes: Sequence[Planes]) -> bytes:
     """Pack the points of a sweep that are transposed already, in consecutive parts."""
-    compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
-    whole = planes[0] if len(planes) == 1 else np.concatenate(planes)
-    return compressor.compress(whole.reshape(-1).data)
+    return compress(planes[0] if len(planes) == 1 else np.concatenate(planes))
 
 
 def unpack_points(frame: Buffer, dtype: np.dtype[Any], where: str) -> npt.NDArray[Any]:
@@ -131,13 +122,7 @@ def unpack_points(frame: Buffer, dtype: np.dtype[Any], where: str) -> npt.NDArra
 def unpack_records(frame: Buffer, point_bytes: int, where: str) -> npt.NDArray[np.uint8]:
     """Return the points of a packed sweep as bytes, u1 [points, point_bytes]: `unpack_points`."""
     points = count_points(frame, point_bytes, where)
-    try:
-        content = zstandard.ZstdDecompressor().decompress(
-            frame, read_across_frames=False, allow_extra_data=False
-        )
-    except zstandard.ZstdError as error:
-        raise FormatError(f"{where}: {error}") from None
-    return transpose(np.frombuffer(content, np.uint8).reshape(point_bytes, points))
+    return transpose(decompress(frame, where).reshape(point_bytes, points))
 
 
 def count_points(frame: Buffer, point_bytes: int, where: str) -> int:
@@ -147,58 +132,10 @@ def count_points(frame: Buffer, point_bytes: int, where: str) -> int:
         FormatError: the buffer is no frame, or its size is none of such points.
     """
     try:
-        content = zstandard.frame_content_size(memoryview(frame)[:_LONGEST_HEADER])
-    except zstandard.ZstdError as error:
+        content = read_content_size(frame)
+    except FormatError as error:
         raise FormatError(f"{where}: is no packed sweep: {error}") from None
     points, rest = divmod(content, point_bytes)
     if content < 0 or rest or points > MOST_POINTS:
         raise FormatError(f"{where}: {content} bytes are no points of {point_bytes} bytes each")
     return points
-
-
-def find_frame_end(read: Callable[[int, int], bytes], start: int) -> int | None:
-    """Return the end of a frame of Zstandard by its blocks' headers (RFC 8878, 3.1.1.2).
-
-    Args:
-        read: returns the bytes at an offset, up to a number; fewer only at the end.
-        start: offset of the frame.
-
-    Returns:
-        Its end, which may lie beyond the last byte; None if no frame begins at `start`, or if the
-        last block's header is missing.
-    """
-    head = read(start, _LONGEST_HEADER)
-    try:
-        parameters = zstandard.get_frame_parameters(head)
-        at = start + zstandard.frame_header_size(head)
-    except (zstandard.ZstdError, ValueError):
-        return None
-    last = False
-    while not last:
-        block = read(at, _BLOCK_HEADER_BYTES)
-        if len(block) < _BLOCK_HEADER_BYTES:
-            return None
-        value = int.from_bytes(block, "little")
-        last, kind, size = bool(value & 1), value >> 1 & 3, value >> 3
-        if kind == _RESERVED:
-            return None
-        at += _BLOCK_HEADER_BYTES + (1 if kind == _RLE else size)
-    return at + (_CHECKSUM_BYTES if parameters.has_checksum else 0)
-
-
-def transpose(
-    values: npt.NDArray[np.uint8], buffer: npt.NDArray[np.uint8] | None = None
-) -> npt.NDArray[np.uint8]:
-    """Return the transpose, u1, contiguous: OpenCV takes a fifth of the time of numpy.
-
-    Args:
-        values: u1 [n, m].
-        buffer: u1 [n * m or more], whose beginning is used; None: new memory, which takes twice the
-            time.
-    """
-    if buffer is None:
-        buffer = np.empty(values.size, np.uint8)
-    made = buffer[: values.size].reshape(values.shape[::-1])
-    if values.size:
-        cv2.transpose(values, dst=made)
-    return made

@@ -41,7 +41,11 @@ from recorder.common.errors import FormatError
 from recorder.session.journal.digests import Leaf, compute_range_root, digest, digest_leaf
 from recorder.session.journal.packed_channels import RecordedFile
 
-INDEXED: Final = {"lzmaf": (1, 1), "bytes": (2, 0), "points": (2, 0), "h264": (3, 0)}
+INDEXED: Final = {
+    "lzmaf": (1, 1),
+    **dict.fromkeys(("bytes", "points", "zstdf"), (2, 0)),
+    "h264": (3, 0),
+}
 """Formats with an index: u8 values of a row, rows before that of the first sample."""
 STORED: Final = -1
 _LENGTH_BYTES: Final = 8

@@ -55,6 +55,15 @@ def cloud_channel(stream: Stream | StreamSpec) -> str | None:
     return next((name for name, found in formats.items() if found == "points"), None)
 
 
+def has_ouster_sweeps(stream: Stream | StreamSpec) -> bool:
+    """Return whether a lidar's sweeps are an Ouster's: ranges in mm, of columns at even azimuths.
+
+    Other sweeps of ranges have the azimuth of each column.
+    """
+    meta = _get_meta(stream)
+    return "rng" in meta and "azimuth" not in meta
+
+
 def _get_meta(stream: Stream | StreamSpec) -> Mapping[str, Mapping[str, Any]]:
     return stream.meta() if isinstance(stream, StreamSpec) else stream.meta
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.codecs import CHANNEL_FORMATS, Framing
+from recorder.codecs.beams import BEAMS, Beams
 from recorder.codecs.storage import ChannelReader, open_channel
 from recorder.codecs.streams import TIME_CHANNELS
 from recorder.common.errors import FormatError, RecorderError
@@ -273,7 +274,7 @@ class StreamCheck:
         stream = self.stream
         files = set() if stream.spec is None else set(stream.spec.files)
         if not self._virtual:
-            files |= {f for tell, f in _INTRINSICS.items() if tell in stream.meta}
+            files |= _find_needed_files(stream.meta)
         for name in sorted(files):
             path = stream.path / name
             try:
@@ -337,7 +338,11 @@ class StreamCheck:
             )
 
 
-_INTRINSICS = {"iq": "radar.json", "rng": "lidar.json"}
+def _find_needed_files(meta: Mapping[str, Any]) -> set[str]:
+    """Return the files that tell the geometry of a sensor, by its channels."""
+    if "iq" in meta:
+        return {"radar.json"}
+    return {BEAMS if "azimuth" in meta else "lidar.json"} if "rng" in meta else set()
 
 
 def _matches(entry: Mapping[str, Any], format_: str, dtype: str, shape: tuple[int, ...]) -> bool:
@@ -375,6 +380,14 @@ def _find_intrinsics_faults(path: Path, values: Any, meta: Mapping[str, Any]) ->
             value = values.get(key)
             if not isinstance(value, (int, float)) or isinstance(value, bool) or not value > 0:
                 yield f"{path}: {key}: needs a number above 0, not {value!r}"
+    elif path.name == BEAMS and "rng" in meta:
+        try:
+            beams = Beams.of_text(json.dumps(values), str(path))
+        except FormatError as error:
+            yield str(error)
+            return
+        if fault := beams.find_fault({name: entry["shape"] for name, entry in meta.items()}):
+            yield f"{path}: {fault}"
     elif path.name == "lidar.json" and "rng" in meta:
         beams, columns = meta["rng"]["shape"]
         # Firmware before 3.0 wrote the same values flat.

@@ -30,6 +30,7 @@ from recorder.common.files import PosixDisk
 from tests.codecs.storage_contract import ChannelContract, Message
 from tests.codecs.test_h264_storage import TestH264 as H264Suite
 from tests.codecs.test_points import TestPoints as PointsSuite
+from tests.codecs.test_shuffling import TestZstdf as ZstdfSuite
 from tests.codecs.test_variable import TestBytes as BytesSuite
 
 HEADER_BYTES = AviLayout.of(40, 24, 20.0).header_bytes
@@ -191,7 +192,8 @@ def test_every_format_has_a_codec_and_a_storage() -> None:
 
 
 def test_every_recorded_format_is_in_this_suite() -> None:
-    suites = [TestRaw, TestLzma, TestLzmaf, TestMjpg, H264Suite, BytesSuite, PointsSuite]
+    ours = [TestRaw, TestLzma, TestLzmaf, TestMjpg]
+    suites = [*ours, H264Suite, BytesSuite, PointsSuite, ZstdfSuite]
     assert {suite.spec.format for suite in suites} == set(RECORDED_FORMATS)
     assert {found.recorded_as for found in CHANNEL_FORMATS.values()} == set(RECORDED_FORMATS)
 

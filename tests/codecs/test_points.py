@@ -15,11 +15,11 @@ import zstandard
 from recorder.codecs import CHANNEL_FORMATS, channel_files, indexed_channels
 from recorder.codecs.points import (
     Column,
-    find_frame_end,
     pack_points,
     points_dtype,
     unpack_points,
 )
+from recorder.codecs.shuffling import find_frame_end
 from recorder.codecs.storage import measure, open_channel
 from recorder.codecs.storage.points import PointsReader
 from recorder.codecs.streams import ChannelSpec, StreamSpec, points_channel

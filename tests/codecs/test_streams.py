@@ -32,6 +32,8 @@ def channels(draw: st.DrawFn, name: str) -> ChannelSpec:
     dtype = draw(st.sampled_from(DTYPES))
     if format_ in ("mjpg", "h264"):
         shape, dtype = (draw(size), draw(size), 3), "u1"
+    if format_ == "zstdf":
+        dtype = draw(st.sampled_from([each for each in DTYPES if each[0] in "iu"]))
     if format_ == "bytes":
         shape, dtype = (draw(size),), "u1"
     text = st.text(max_size=10)

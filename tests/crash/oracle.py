@@ -258,7 +258,7 @@ class _Sent:
                 ]
                 rows = np.stack([ends - sizes, np.array(counts, "<u8")], axis=-1)
                 files["points_i"] = rows.astype("<u8").tobytes()
-            elif channel.format == "bytes":
+            elif channel.format in ("bytes", "zstdf"):
                 files[channel.name] = data
                 rows = np.stack([np.cumsum(sizes) - sizes, sizes], axis=-1)
                 files[channel.name + "_i"] = rows.astype("<u8").tobytes()

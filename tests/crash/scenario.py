@@ -25,6 +25,7 @@ import numpy as np
 from recorder.bus.wire import Kind, Message
 from recorder.codecs.h264 import START_CODE
 from recorder.codecs.points import Column, pack_points, points_dtype
+from recorder.codecs.shuffling import pack_image
 from recorder.codecs.storage import mjpg
 from recorder.codecs.storage.avi import AviLayout, AviWriter
 from recorder.codecs.streams import ChannelSpec, StreamSpec, points_channel
@@ -54,6 +55,7 @@ LIDAR = StreamSpec(
     (
         ChannelSpec("rng", "lzmaf", "u2", (4, 16)),
         ChannelSpec("nir", "lzmaf", "u2", (4, 16)),
+        ChannelSpec("rfl", "zstdf", "u1", (4, 16)),
         ChannelSpec("t_col", "raw", "u8", (16,)),
     ),
     10.0,
@@ -421,6 +423,8 @@ class _Source:
             points = np.zeros(self._random.choice((0, 1, 40)), points_dtype(channel.columns))
             points["ring"] = self._made % 65536
             return pack_points(points)
+        if channel.format == "zstdf":
+            return pack_image((self._made * np.arange(64)).astype("u1").reshape(4, 16))
         if channel.format == "h264":
             text = b"%d" % self._made + b"." * self._random.randrange(3)
             message = b"\6\5" + bytes((16 + len(text),)) + b"written by tests" + text + b"\x80"

@@ -193,6 +193,8 @@ class Family(ABC):
             calibration=angles.origin,
             calibration_sha256=angles.sha256,
             rise_mm=list(angles.rise_mm),
+            two_point=angles.two_point,
+            mirrors=angles.mirrors,
             turns_while_firing=self.turns_while_firing,
         )
 

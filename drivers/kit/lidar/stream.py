@@ -97,11 +97,11 @@ class SweepStream:
         for number, name in enumerate(decoder.returns, 1):
             mark = "" if number == 1 else str(number)
             text = f"{name} return, staggered"
-            specs.append(ChannelSpec(f"rng{mark}", "lzmaf", "u2", shape, f"range, {text}", unit))
-            specs.append(ChannelSpec(f"rfl{mark}", "lzmaf", "u1", shape, f"reflectivity, {text}"))
+            specs.append(ChannelSpec(f"rng{mark}", "zstdf", "u2", shape, f"range, {text}", unit))
+            specs.append(ChannelSpec(f"rfl{mark}", "zstdf", "u1", shape, f"reflectivity, {text}"))
             if decoder.confidence:
                 specs.append(
-                    ChannelSpec(f"conf{mark}", "lzmaf", "u1", shape, f"confidence, {text}")
+                    ChannelSpec(f"conf{mark}", "zstdf", "u1", shape, f"confidence, {text}")
                 )
         turn = f"1/{decoder.turn} turn"
         text = "device time of each column, before its channels' firing times; 0: no column"

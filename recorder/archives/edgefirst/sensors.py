@@ -23,7 +23,7 @@ from recorder.formats.png import cube_picture, encode_png, store_png
 from recorder.formats.zip import zlib
 from recorder.formats.zip.writer import Payload
 from recorder.perception.calibration import Calibration
-from recorder.perception.frames import cloud_channel, mean_period_ns
+from recorder.perception.frames import cloud_channel, has_ouster_sweeps, mean_period_ns
 from recorder.perception.geometry import Floats, apply, quaternion_of_rotation
 from recorder.perception.lidar.clouds import make_point_source
 from recorder.perception.lidar.lidar import pixel_shifts
@@ -144,7 +144,7 @@ class LidarFiles(SensorFiles):
     def __init__(self, context: PackingContext, stream: Stream, *, project: bool) -> None:
         super().__init__(context, stream)
         self.projects = project and self.pose is not None
-        if cloud_channel(stream) is not None:
+        if not has_ouster_sweeps(stream):
             self._prepare_clouds()
             return
         optics, text, where = lidar_optics(stream)
@@ -160,34 +160,47 @@ class LidarFiles(SensorFiles):
         )
 
     def _prepare_clouds(self) -> None:
-        """Choose the encoder of a lidar that is recorded as points."""
+        """Choose the encoder of a lidar that is no Ouster."""
         self.period_ns = mean_period_ns(self.stream)
         images = [name for name in self._context.options["lidar_images"] if name != "projected"]
         if images:
+            why = "records points" if cloud_channel(self.stream) else "has columns as they fired"
             self._context.notes.add(
-                f"its lidar records points: no pictures of {', '.join(images)}", self.name
+                f"its lidar {why}: no pictures of {', '.join(images)}", self.name
             )
-        self.encoder = partial(CloudEncoder, self.name, self.pose, self.projects)
+        returns: int = self._context.options["returns"]
+        if returns == 1 and "rng2" in self.stream.meta:
+            self._context.notes.add(
+                "second returns left out; edgefirst.returns=2 packs them", self.name
+            )
+        self.encoder = partial(CloudEncoder, self.name, self.pose, returns, self.projects)
 
 
 class CloudEncoder:
-    """Encoder of the files of sweeps that are recorded as points, in a worker.
+    """Encoder of the files of sweeps of any lidar but an Ouster, in a worker.
 
     The ``.lidar.pcd`` has the points with a return, with all their fields; the intensity is f4.
 
     Args:
         name: name of the lidar.
         pose: ``T_sensor_rig``, f8 [4, 4], or None.
+        returns: number of returns of a pixel that are packed, where points have their number.
         projects: whether depth pictures need points in the rig's frame.
         worker: the worker's context.
     """
 
     def __init__(
-        self, name: str, pose: Floats | None, projects: bool, worker: WorkerContext
+        self,
+        name: str,
+        pose: Floats | None,
+        returns: int,
+        projects: bool,
+        worker: WorkerContext,
     ) -> None:
         self._stream = worker.session.streams[name]
         self._source = make_point_source(recorded_spec(self._stream))
         self._pose, self._projects = pose, projects
+        self._returns = returns if self._source.returns > 1 else None
         point = self._source.point
         kinds = [(name, point[name].str) for name in point.names or ()]
         self._point = np.dtype([(n, "<f4" if n == "intensity" else kind) for n, kind in kinds])
@@ -198,6 +211,8 @@ class CloudEncoder:
     def _encode(self, index: int) -> SampleFiles:
         start_ns, points = self._source.read(self._stream, index)
         points = points[find_returns(points)]
+        if self._returns is not None:
+            points = points[points["return"] < self._returns]
         pcd = encode_pcd(convert_points(points, self._point), self._pose)
         files = {"lidar.pcd": Payload(pcd, zlib.crc32(pcd))}
         if not self._projects or self._pose is None:

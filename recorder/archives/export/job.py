@@ -54,7 +54,10 @@ _FITTING: Final = {
     "lidar": ("png", "pcd"),
     "radar": ("png", "pcd"),
 }
-_SWEEPS: Final = ("rng", "rng_far", "rfl", "rng2", "rng2_far", "rfl2", "t_col")
+_SWEEPS: Final = (
+    *("rng", "rng_far", "rfl", "rng2", "rng2_far", "rfl2", "rng3", "rfl3"),
+    *("state", "azimuth", "t_col"),
+)
 
 
 @dataclass(frozen=True)
@@ -182,7 +185,7 @@ def _choose_channels(stream: Stream, wanted: Wanted) -> list[str]:
         if name not in (pictures := sweep_pictures(stream)):
             fits = ", ".join(pictures)
             raise UsageError(f"{stream.name}: {name} is no picture; pictures: {fits}")
-    needed = _SWEEPS if wanted.format == "pcd" else ("rng", "rng_far", "rng2_far")
+    needed = _SWEEPS if wanted.format == "pcd" else ("rng", "rng_far", "rng2_far", "azimuth")
     return [name for name in stream.meta if name in {*needed, *(wanted.channels or ())}]
 
 

@@ -15,7 +15,7 @@ from recorder.codecs import CHANNEL_FORMATS
 from recorder.common.errors import FormatError
 from recorder.formats.pcd import encode_pcd
 from recorder.perception.camera.camera_pictures import Pictures
-from recorder.perception.frames import image_channel
+from recorder.perception.frames import has_ouster_sweeps, image_channel
 from recorder.perception.lidar.clouds import make_point_source
 from recorder.perception.lidar.lidar import pixel_shifts
 from recorder.perception.radar.detections import RadarDetections
@@ -94,10 +94,10 @@ class CameraPictures(SampleFiles):
 
 
 class SweepPictures(SampleFiles):
-    """A lidar's channels as pictures, with a column for each azimuth (destaggered).
+    """A lidar's channels as pictures.
 
-    Ranges are in mm, with 16 bits: those beyond 65535 mm become 65535.  Other channels are as
-    recorded.
+    An Ouster's have a column for each azimuth (destaggered).  Ranges are in mm, with 16 bits: those
+    beyond 65535 mm become 65535.  Other channels, and all of other lidars, are as recorded.
 
     Args:
         stream: a stream whose kind is ``lidar``.
@@ -110,9 +110,11 @@ class SweepPictures(SampleFiles):
     def __init__(self, stream: Stream, names: Sequence[str]) -> None:
         self._stream, self._names = stream, names
         self.files = len(names)
-        optics, text, where = lidar_optics(stream)
-        shifts = pixel_shifts(text, optics, where)
-        self._places = (np.arange(optics.columns)[None, :] - shifts[:, None]) % optics.columns
+        self._places = None
+        if has_ouster_sweeps(stream):
+            optics, text, where = lidar_optics(stream)
+            shifts = pixel_shifts(text, optics, where)
+            self._places = (np.arange(optics.columns)[None, :] - shifts[:, None]) % optics.columns
         self._lock = threading.Lock()
         self._cut = 0
 
@@ -123,6 +125,8 @@ class SweepPictures(SampleFiles):
         ]
 
     def _render(self, index: int, name: str) -> npt.NDArray[Any]:
+        if self._places is None:
+            return self._stream.sample(index, [name])[name]
         if name in _RANGES:
             ranges = lidar_range_mm(self._stream, index, _RANGES[name])
             values: npt.NDArray[Any] = np.minimum(ranges, _LONGEST_MM).astype(np.uint16)

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
-import numpy as np
 import numpy.typing as npt
 from foxglove.messages import RawImage
 
@@ -24,7 +23,7 @@ from recorder.perception.foxglove.channels import (
 from recorder.perception.foxglove.clouds import POINT_CLOUD, cloud, lidar_channel
 from recorder.perception.foxglove.pictures import raw_image
 from recorder.perception.frames import cloud_channel
-from recorder.perception.lidar.points import RETURNS, SweepPoints
+from recorder.perception.lidar.clouds import make_range_source
 from recorder.session.stream import Stream
 
 NEAR_IR: Final = "nir"
@@ -41,12 +40,13 @@ def topics(
 
     - ``/NAME/points``: see `recorder.perception.foxglove.clouds.lidar_channel`;
     - ``/NAME/range``, ``/NAME/range2``: images ``32FC1`` of the ranges in m, 0 without a return.
-      A range of whole millimetres is exact: ``rint(1000 * value)``;
+      An Ouster's range of whole millimetres is exact: ``rint(1000 * value)``;
     - ``/NAME/reflectivity``, ``/NAME/reflectivity2``, ``/NAME/near_ir``: images ``mono8``,
       ``mono16``;
     - ``/NAME/columns``: the sensor's time of each column, as recorded.
 
-    A lidar whose points are recorded has ``/NAME/points`` alone, with all columns.
+    The images of other lidars than an Ouster are staggered: a column is of one time.  A lidar whose
+    points are recorded has ``/NAME/points`` alone, with all columns.
 
     Raises:
         FormatError: ``lidar.json`` is missing or wrong, or does not fit the sweeps.
@@ -54,13 +54,14 @@ def topics(
     wanted = context.options["lidar"]
     if (channel := cloud_channel(spec)) is not None:
         return _cloud_topics(context, spec, wanted), {channel}
-    sweeps = SweepPoints(spec, destaggered=context.options["points"] == "destaggered")
+    sweeps = make_range_source(spec, destaggered=context.options["points"] == "destaggered")
     names = {channel.name for channel in spec.channels}
     images: dict[str, Image] = {}
     if wanted in ("ranges", "points_and_ranges"):
-        for number, (_, _, reflectivity) in enumerate(RETURNS[: sweeps.returns]):
+        for number in range(sweeps.returns):
             suffix = "" if not number else str(number + 1)
-            images[f"range{suffix}"] = lambda sweep, n=number: _metres(sweeps.range_mm(sweep, n))  # type: ignore[misc]
+            reflectivity = f"rfl{suffix}"
+            images[f"range{suffix}"] = lambda sweep, n=number: sweeps.ranges_m(sweep, n)  # type: ignore[misc]
             if reflectivity in names:
                 images[f"reflectivity{suffix}"] = lambda sweep, n=reflectivity: sweep[n]  # type: ignore[misc]
         if NEAR_IR in names:
@@ -72,9 +73,6 @@ def topics(
     def read_sweep(message: Message) -> Sweep:
         return stream.sample(message.number, needed)
 
-    def start_ns(sweep: Sweep, t_ns: int) -> int:
-        return sweeps.column_times(sweep, t_ns)[0]
-
     def encode_points(message: Message, offset_ns: int) -> Encoded:
         t_ns = times_ns(message, offset_ns)[-1]
         begin_ns, points = sweeps.points(read_sweep(message), t_ns)
@@ -84,7 +82,7 @@ def topics(
         def encode(message: Message, offset_ns: int) -> Encoded:
             t_ns, sweep = times_ns(message, offset_ns)[-1], read_sweep(message)
             values = sweeps.image(image(sweep))
-            return [(t_ns, raw_image(start_ns(sweep, t_ns), spec.name, values))]
+            return [(t_ns, raw_image(sweeps.start_ns(sweep, t_ns), spec.name, values))]
 
         return encode
 
@@ -114,10 +112,6 @@ def _cloud_topics(
         return []
     channel = lidar_channel(spec)
     return [(Topic(channel.topic, channel.schema), channel.encode)]
-
-
-def _metres(range_mm: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    return range_mm.astype(np.float32) * np.float32(1e-3)
 
 
 def _json_time(t_ns: int) -> dict[str, int]:

@@ -32,8 +32,8 @@ from recorder.formats.ros2.messages import (
 )
 from recorder.perception.foxglove.radar import LEAST_DB, STEP_DB
 from recorder.perception.frames import cloud_channel
-from recorder.perception.lidar.clouds import make_point_source
-from recorder.perception.lidar.points import SweepPoints, convert_points, without_wide_integers
+from recorder.perception.lidar.clouds import make_point_source, make_range_source
+from recorder.perception.lidar.points import RangeSource, convert_points, without_wide_integers
 from recorder.perception.radar.maps import RadarMaps, in_db_steps
 from recorder.perception.radar.spectra import Float32
 from recorder.perception.sensor_files import radar_geometry, read_text
@@ -64,7 +64,8 @@ _DATATYPES: Final = {
 _PICTURES: Final = {
     "rng": "range_image", "rng_far": "range_far_image", "rfl": "reflec_image",
     "nir": "nearir_image", "rng2": "range_image2", "rng2_far": "range_far_image2",
-    "rfl2": "reflec_image2",
+    "rfl2": "reflec_image2", "rng3": "range_image3", "rfl3": "reflec_image3",
+    "conf": "confidence_image", "conf2": "confidence_image2", "conf3": "confidence_image3",
 }  # fmt: skip
 """Topics of a lidar's channels, named as by Ouster's driver where it has them."""
 GRID: Final = "grid"
@@ -119,7 +120,7 @@ def lidar_feed(
     The points are in ``/NAME/points``.  Destaggered points are organised: a row for each beam, and
     NaN where there is no return; second returns are in ``/NAME/points2``.  Staggered points are
     the points with a return, of both returns, in the order of the measured rows.  Images are in the
-    same order.
+    same order.  Points and images of other lidars than an Ouster are in the order of firing.
 
     The header's stamp is the time of the earliest column, from which ``t`` counts.  The message's
     log time is the sweep's stamp, the time of its last column.
@@ -134,7 +135,7 @@ def lidar_feed(
     topics: list[Topic] = []
     makers: list[Callable[[dict[str, Any], int], Made]] = []
     channels: dict[str, None] = {}
-    sweeps = SweepPoints(spec, destaggered=upright, organized=upright)
+    sweeps = make_range_source(spec, destaggered=upright, organized=upright)
     if wanted.startswith("points"):
         channels |= dict.fromkeys(sweeps.channels)
         clouds = _Clouds(stream, sweeps, upright, names)
@@ -206,10 +207,10 @@ class _Clouds:
         topics: one topic, or one per return if the clouds are organised.
     """
 
-    def __init__(self, stream: Stream, sweeps: SweepPoints, organized: bool, names: Names) -> None:
+    def __init__(self, stream: Stream, sweeps: RangeSource, organized: bool, names: Names) -> None:
         self._sweeps, self._organized = sweeps, organized
         self._frame = names.frame(stream.name)
-        own = ["points", "points2"][: sweeps.returns if organized else 1]
+        own = ["points", "points2", "points3"][: sweeps.returns if organized else 1]
         self.topics = [ros_topic(names.topic(stream.name, name), POINT_CLOUD) for name in own]
 
     def make(self, sample: dict[str, Any], t_ns: int) -> Made:
@@ -231,16 +232,16 @@ class _Pictures:
         topics: one topic for each image.
     """
 
-    def __init__(self, stream: Stream, sweeps: SweepPoints, names: Names) -> None:
+    def __init__(self, stream: Stream, sweeps: RangeSource, names: Names) -> None:
         self._sweeps, self._frame = sweeps, names.frame(stream.name)
         self._shown = [name for name in _PICTURES if name in stream.meta]
-        self.channels = [*self._shown, *(["t_col"] if "t_col" in stream.meta else [])]
+        self.channels = list(dict.fromkeys([*self._shown, *sweeps.channels]))
         self.topics = [
             ros_topic(names.topic(stream.name, _PICTURES[name]), IMAGE) for name in self._shown
         ]
 
     def make(self, sample: dict[str, Any], t_ns: int) -> Made:
-        header = Header(self._sweeps.column_times(sample, t_ns)[0], self._frame)
+        header = Header(self._sweeps.start_ns(sample, t_ns), self._frame)
         return [
             (topic.name, image_parts(header, self._sweeps.image(sample[channel])))
             for topic, channel in zip(self.topics, self._shown, strict=True)

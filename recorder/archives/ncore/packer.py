@@ -49,7 +49,7 @@ from recorder.config.options import Option, OptionTable
 from recorder.formats.zarr2 import require_numcodecs
 from recorder.perception.camera.camera_pictures import JPEG_QUALITY
 from recorder.perception.earth_fit import find_earth_fit
-from recorder.perception.frames import cloud_channel, kind_of, stamp_span_ns
+from recorder.perception.frames import has_ouster_sweeps, kind_of, stamp_span_ns
 from recorder.perception.labels import box_files
 from recorder.perception.poses import Cover, EarthPoses
 from recorder.session.stream import Stream
@@ -57,9 +57,7 @@ from recorder.session.stream import Stream
 _KINDS: Mapping[str, Callable[[PackingContext, Stream], Sensor]] = {
     "camera": Camera,
     "lidar": lambda context, stream: (
-        Lidar(context, stream)
-        if cloud_channel(stream) is None
-        else make_point_lidar(context, stream)
+        Lidar(context, stream) if has_ouster_sweeps(stream) else make_point_lidar(context, stream)
     ),
     "radar": Radar,
 }

@@ -10,6 +10,7 @@ format     on disk                                         recorded    random ac
 ``h264``   Annex B, ``NAME_i`` for offsets and keyframes   yes         ``NAME_i``, from a keyframe
 ``bytes``  bytes of any length, ``NAME_i`` for offsets     yes         ``NAME_i``
 ``points``  packed sweeps, ``NAME_i`` for offsets, points  yes         ``NAME_i``
+``zstdf``  a frame of Zstandard a sample, ``NAME_i``       yes         ``NAME_i``
 ``npz``    a folder, an array file a sample                no          file name
 ``jpg``    a folder, a JPEG a sample                       no          file name
 =========  ==============================================  ==========  ===========================
@@ -33,7 +34,7 @@ from recorder.codecs.storage.channel import (
     NoExtent,
 )
 from recorder.codecs.storage.h264 import H264Storage
-from recorder.codecs.storage.indexed import BytesStorage, LzmafStorage
+from recorder.codecs.storage.indexed import BytesStorage, LzmafStorage, ZstdfStorage
 from recorder.codecs.storage.mjpg import AviStorage
 from recorder.codecs.storage.points import PointsStorage
 from recorder.codecs.storage.raw import PlainExtent, PlainWriter, RawStorage
@@ -65,6 +66,7 @@ CHANNEL_STORAGE: Mapping[str, type[ChannelStorage]] = {
     "h264": H264Storage,
     "bytes": BytesStorage,
     "points": PointsStorage,
+    "zstdf": ZstdfStorage,
     "npz": BlobStorage,
     "jpg": BlobStorage,
 }

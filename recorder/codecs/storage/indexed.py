@@ -7,6 +7,7 @@ format      index ``NAME_i``, u8                           a sample is
 ``h264``    offset, bytes, 1 if it is a keyframe (else 0)  an access unit (Annex B)
 ``points``  offset and points of each sweep                a packed sweep
 ``lzmaf``   0, then the end of each sample                 an xz stream
+``zstdf``   offset and bytes of each sample                a frame of Zstandard
 ==========  =============================================  ==========================
 
 Of these formats, roverd only has ``lzmaf``. For the others, ``meta.json`` therefore declares only
@@ -16,6 +17,7 @@ the index, as ``raw``; ``NAME.json`` has the entry of the channel.
 from __future__ import annotations
 
 import lzma
+import math
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.codecs import channel_files
+from recorder.codecs.shuffling import decompress, read_content_size
 from recorder.codecs.storage.channel import (
     ChannelStorage,
     ChannelWriter,
@@ -42,6 +45,8 @@ from recorder.common.errors import FormatError, StorageError
 from recorder.common.files import AppendFile, Buffer, Disk
 
 _NUMBER_BYTES = 8
+_FRAME_BYTES = 1024
+"""Bytes by which a frame of Zstandard may be longer than its content, of small samples."""
 
 Rows = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]
@@ -160,6 +165,32 @@ class LzmafIndex(Index):
         except (lzma.LZMAError, EOFError):
             return False
         return True
+
+
+class ZstdfIndex(Index):
+    """Index of ``zstdf``: offset and size."""
+
+    def find_bad(self) -> Flags:
+        sizes = self.rows[:, 1]
+        bad: Flags = self.find_gaps() | (sizes == 0) | (sizes > self._most_bytes())
+        return bad
+
+    def _most_bytes(self) -> int:
+        return math.prod(self.shape) * _NUMBER_BYTES + _FRAME_BYTES
+
+    def describe(self, row: int) -> str:
+        return (
+            f"row {row} is {self.rows[row].tolist()}: rows are offset and bytes (1 to "
+            f"{self._most_bytes()}), without gaps"
+        )
+
+    def is_whole(self, row: int, sample: bytes) -> bool:  # noqa: ARG002
+        values = math.prod(self.shape)
+        try:
+            size = read_content_size(sample)
+            return 0 < size <= values * _NUMBER_BYTES and len(decompress(sample, "")) == size
+        except FormatError:
+            return False
 
 
 class IndexedWriter(ChannelWriter):
@@ -345,6 +376,18 @@ class LzmafStorage(IndexedStorage):
     """Storage of samples that are compressed with xz one by one; any filter chain may be used."""
 
     reader = LzmafReader
+
+
+class ZstdfReader(IndexedReader):
+    """Reader of ``zstdf``."""
+
+    index = ZstdfIndex
+
+
+class ZstdfStorage(IndexedStorage):
+    """Storage of images of integers that are packed one by one."""
+
+    reader = ZstdfReader
 
 
 def _index_path(path: Path, format_: str) -> Path:

@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from recorder.codecs.points import (
     count_points,
-    find_frame_end,
     points_dtype,
     unpack_points,
     unpack_records,
 )
+from recorder.codecs.shuffling import find_frame_end
 from recorder.codecs.storage.channel import Layout, ReadFile
 from recorder.codecs.storage.indexed import Flags, Index, IndexedReader, IndexedStorage, Rows
 from recorder.common.errors import FormatError

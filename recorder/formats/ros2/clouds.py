@@ -36,7 +36,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from recorder.codecs.points import MOST_POINTS, Column, Planes, pack_planes, transpose
+from recorder.codecs.points import MOST_POINTS, Column, Planes, pack_planes
+from recorder.codecs.shuffling import transpose
 from recorder.common.errors import FormatError, StreamChangedError
 from recorder.common.files import Buffer
 from recorder.formats.ros2.codec import CdrReader, decode_message

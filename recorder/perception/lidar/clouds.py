@@ -27,7 +27,13 @@ from recorder.perception.encoded import EncodedSamples
 from recorder.perception.frames import cloud_channel
 from recorder.perception.lidar.beams import BeamPoints
 from recorder.perception.lidar.device_clouds import DeviceCloud, has_device_units
-from recorder.perception.lidar.points import PointSource, SweepPoints, Values, find_times
+from recorder.perception.lidar.points import (
+    PointSource,
+    RangeSource,
+    SweepPoints,
+    Values,
+    find_times,
+)
 from recorder.session.stream import Stream
 
 XYZ: Final = "xyz"
@@ -88,9 +94,25 @@ def make_point_source(spec: StreamSpec) -> PointSource:
     Raises:
         FormatError: the stream's metadata or columns cannot be used.
     """
+    return make_range_source(spec) if cloud_channel(spec) is None else CloudPoints(spec)
+
+
+def make_range_source(
+    spec: StreamSpec, *, destaggered: bool = False, organized: bool = False
+) -> RangeSource:
+    """Return the source of the ranges and points of a lidar whose sweeps are images of ranges.
+
+    Args:
+        spec: declaration of the lidar's stream.
+        destaggered: see `SweepPoints`; other sweeps stay in the order of their firing.
+        organized: a pixel without a return has a point too, whose x, y and z are NaN.
+
+    Raises:
+        FormatError: the stream's metadata cannot be used.
+    """
     if BEAMS in spec.files:
-        return BeamPoints(spec)
-    return SweepPoints(spec) if cloud_channel(spec) is None else CloudPoints(spec)
+        return BeamPoints(spec, organized=organized)
+    return SweepPoints(spec, destaggered=destaggered, organized=organized)
 
 
 def find_brightness(source: PointSource) -> str | None:

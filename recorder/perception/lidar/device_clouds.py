@@ -24,8 +24,9 @@ _TIMES: Final = "t_offset"
 
 def has_device_units(columns: Sequence[Column]) -> bool:
     """Return whether a cloud's positions are the integers of a device."""
-    types = {column.name: column.type for column in columns}
-    return types.get("xyz", "f4")[0] == "i" or any(set(s) <= types.keys() for s in _SPHERES)
+    names = {column.name for column in columns}
+    whole = any(c.name == "xyz" and c.type[0] == "i" and c.unit for c in columns)
+    return whole or any(set(sphere) <= names for sphere in _SPHERES)
 
 
 class DeviceCloud:

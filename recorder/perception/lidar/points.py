@@ -105,6 +105,28 @@ class PointSource(ABC):
         return {name: samples.decoded(message, name) for name in self.channels}
 
 
+class RangeSource(PointSource):
+    """A converter from sweeps that are images of ranges.
+
+    Attributes:
+        shape: beams and columns of a sweep.
+    """
+
+    shape: tuple[int, int]
+
+    @abstractmethod
+    def image(self, values: Values) -> Values:
+        """Return values of a sweep [beams, columns], in the order of the points of a row."""
+
+    @abstractmethod
+    def ranges_m(self, sample: Mapping[str, Values], number: int = 0) -> npt.NDArray[np.float32]:
+        """Return the ranges of a return [beams, columns], as measured, in m, 0 without a return."""
+
+    @abstractmethod
+    def start_ns(self, sample: Mapping[str, Values], t_ns: int) -> int:
+        """Return the start of a sweep, epoch ns, as `points` does."""
+
+
 def point_times(start_ns: int, points: Values) -> Times:
     """Return the times of points, int64 [n], epoch ns, from what `PointSource.points` returns.
 
@@ -160,7 +182,7 @@ def convert_points(points: Values, dtype: np.dtype[Any]) -> Values:
     return made
 
 
-class SweepPoints(PointSource):
+class SweepPoints(RangeSource):
     """A converter from the sweeps of an Ouster to points.
 
     Args:
@@ -240,7 +262,6 @@ class SweepPoints(PointSource):
         return start_ns, parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def image(self, values: Values) -> Values:
-        """Return values of a sweep [beams, columns], in the order of the points of a row."""
         return values if self._places is None else values.take(self._places).reshape(self.shape)
 
     def range_mm(self, sample: Mapping[str, Values], number: int = 0) -> Values:
@@ -252,6 +273,12 @@ class SweepPoints(PointSource):
         near, far, _ = self._returns[number]
         values = np.asarray(sample[near])
         return values + np.asarray(sample[far]) if far in sample else values
+
+    def ranges_m(self, sample: Mapping[str, Values], number: int = 0) -> npt.NDArray[np.float32]:
+        return self.range_mm(sample, number).astype(np.float32) * np.float32(1e-3)
+
+    def start_ns(self, sample: Mapping[str, Values], t_ns: int) -> int:
+        return self.column_times(sample, t_ns)[0]
 
     def column_times(self, sample: Mapping[str, Values], t_ns: int) -> tuple[int, Values]:
         """Return the times of a sweep's columns.

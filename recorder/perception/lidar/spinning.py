@@ -14,7 +14,7 @@ Points near the sensor do not count: beams begin some centimetres from the senso
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -117,10 +117,19 @@ def derive_model(sweeps: Sequence[Values]) -> DerivedModel | None:
     )
     rate_hz = float(np.median([each.rate_rad_s for each in spins])) / _TURN
     model = DerivedModel(spinning, rings.astype(np.int64), rate_hz, 0.0)
-    median, most = np.percentile(_errors_rad(model, pooled), (50, 99))
+    median = np.median(_errors_rad(model, pooled))
     if median > _NEAREST_RAD + np.pi / len(columns):
         return None
-    return DerivedModel(spinning, model.rings, rate_hz, float(most))
+    return with_error(model, sweeps)
+
+
+def with_error(model: DerivedModel, sweeps: Sequence[Values]) -> DerivedModel:
+    """Return the model with its error, measured on the points of some sweeps."""
+    parts = [part for points in sweeps if len(part := _distant(points))]
+    if not parts:
+        return model
+    errors_rad = _errors_rad(model, np.concatenate(parts))
+    return replace(model, error_rad=float(np.percentile(errors_rad, 99)))
 
 
 @dataclass(frozen=True)

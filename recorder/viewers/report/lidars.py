@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from recorder.common.errors import FormatError, RecorderError
 from recorder.perception.calibration import Calibration, session_calibration
-from recorder.perception.frames import cloud_channel
+from recorder.perception.frames import has_ouster_sweeps
 from recorder.perception.geometry import apply
 from recorder.perception.lidar.clouds import make_point_source
 from recorder.perception.lidar.lidar import sweep_optics
-from recorder.perception.lidar.points import find_returns, stack_xyz
+from recorder.perception.lidar.points import RangeSource, find_returns, stack_xyz
 from recorder.perception.lidar.sweeps import SweepGrid
 from recorder.session.playback import recorded_spec
 from recorder.session.reader import lidar_range_mm
@@ -44,7 +44,7 @@ def lidars_section(material: ReportContext) -> Content:
 def _draw_sweeps(material: ReportContext, stream: Stream, calibration: Calibration) -> Html:
     title = element("h3", stream.name)
     try:
-        grid = sweep_grid(stream) if cloud_channel(stream) is None else None
+        grid = sweep_grid(stream) if has_ouster_sweeps(stream) else None
         source = make_point_source(recorded_spec(stream))
         pose = calibration.of(stream.name).pose
     except READ_ERRORS as error:
@@ -55,11 +55,15 @@ def _draw_sweeps(material: ReportContext, stream: Stream, calibration: Calibrati
         try:
             time = moment_text(material.since_start_s(stream, index))
             if grid is None:
-                points = find_points(source.read(stream, index)[1], pose)
+                sample = source.read_sample(stream, index)
+                points = find_points(source.points(sample, 0)[1], pose)
+                if isinstance(source, RangeSource):
+                    metres = source.ranges_m(sample)
+                    image = image or _draw_range_image(material, metres, time)
             else:
                 ranges = grid.cut(lidar_range_mm(stream, index))
                 points = compute_points(grid, ranges, pose)
-                image = image or _draw_range_image(material, ranges, time)
+                image = image or _draw_range_image(material, ranges * 1e-3, time)
             shown.append(_draw_sweep(material, points, f"{stream.name} at {time}", time))
         except READ_ERRORS as error:
             shown.append(material.fail(f"{stream.name}, sweep {index}", error))
@@ -142,10 +146,10 @@ def _draw_sweep(
     return element("figure", shown, element("figcaption", f"{time}, {len(points)} points"))
 
 
-def _draw_range_image(material: ReportContext, ranges: npt.NDArray[np.uint32], time: str) -> Html:
+def _draw_range_image(material: ReportContext, metres: npt.NDArray[Any], time: str) -> Html:
     """Draw the sweep as a range image; brightness is the logarithm of the range."""
-    hit = ranges > 0
-    metres = np.where(hit, ranges, 1) * 1e-3
+    hit = metres > 0
+    metres = np.where(hit, metres, 1e-3)
     low, high = (0.5, 50.0)
     if hit.any():
         low, high = (float(v) for v in np.percentile(metres[hit], (1, 99)))

@@ -1,8 +1,9 @@
-"""Packing of lidars that are recorded as points: rays with a time each, or point clouds.
+"""Packing of lidars by their points, of all but Ousters: rays with a time each, or point clouds.
 
 Points with times become a frame of ``lidars``: a ray through each point that has a return, with the
-point's time.  If the points have rings that spin evenly, the lidar has a spinning model, and each
-ray an element of it.  Points without times become a cloud of ``point_clouds``.
+point's time.  If the lidar's beams are known, or the points have rings that spin evenly, it has a
+spinning model, and each ray an element of it.  Points without times become a cloud of
+``point_clouds``.
 
 Points without a return have no direction, and are left out, as are rays without a time; a frame's
 metadata have their numbers.
@@ -31,6 +32,7 @@ from recorder.archives.ncore.mapping.sensors import Sensor
 from recorder.archives.sample_workers import LIDAR_GROUP, WorkerContext
 from recorder.common.errors import ArchiveError
 from recorder.perception.frames import Times
+from recorder.perception.lidar.beams import BeamPoints
 from recorder.perception.lidar.clouds import find_brightness, make_point_source
 from recorder.perception.lidar.points import (
     PointSource,
@@ -40,7 +42,7 @@ from recorder.perception.lidar.points import (
     point_times,
     stack_xyz,
 )
-from recorder.perception.lidar.spinning import DerivedModel, derive_model
+from recorder.perception.lidar.spinning import DerivedModel, derive_model, with_error
 from recorder.session.playback import recorded_spec
 from recorder.session.stream import Stream
 
@@ -136,14 +138,18 @@ class _SweepEncoder:
 
 @dataclass
 class PointLidar(Sensor):
-    """Lidar whose recorded points have times, packed as rays."""
+    """Lidar whose points have times, packed as rays."""
 
     def __post_init__(self) -> None:
         self._source = make_point_source(recorded_spec(self.stream))
         sweeps = _find_sweeps(self.stream, self._source)
         self._white = _find_white(sweeps, find_brightness(self._source))
         self._model: DerivedModel | None = None
-        if "ring" in (self._source.point.names or ()):
+        self._origin = "derived from the points"
+        if isinstance(self._source, BeamPoints):
+            self._model = with_error(self._source.model(), sweeps)
+            self._origin = f"of the beams; calibration: {self._source.beams.calibration}"
+        elif "ring" in (self._source.point.names or ()):
             self._model = derive_model(sweeps)
 
     def start_ns(self, index: int, _end_ns: int) -> int:
@@ -202,12 +208,12 @@ class PointLidar(Sensor):
 
     def _facts(self) -> dict[str, Any]:
         facts: dict[str, Any] = {
-            "recorded": "points",
+            "recorded": "ranges" if isinstance(self._source, BeamPoints) else "points",
             "fields": list(self._source.point.names or ()),
             "intensity": f"{find_brightness(self._source) or 'none'} / {self._white:g}",
         }
         if self._model is not None:
-            facts["model"] = "derived from the points"
+            facts["model"] = self._origin
             facts["model_error_deg"] = round(math.degrees(self._model.error_rad), 4)
         return facts
 

@@ -1,4 +1,4 @@
-"""Sweeps of a lidar that is recorded as points."""
+"""Points of the sweeps of any lidar but an Ouster, whose ranges the browser converts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.bus.wire import Message
+from recorder.codecs.beams import BEAMS
 from recorder.codecs.streams import StreamSpec
 from recorder.config.options import Option, OptionTable
 from recorder.perception.encoded import EncodedSamples
 from recorder.perception.frames import cloud_channel
-from recorder.perception.lidar.clouds import CloudPoints, find_brightness
+from recorder.perception.lidar.clouds import find_brightness, make_point_source
 from recorder.perception.lidar.points import find_returns, stack_xyz
 from recorder.viewers.live.views.drawing import Drawing, checked_options
 
@@ -39,13 +40,13 @@ class CloudView:
 
     def __init__(self, spec: StreamSpec, options: Mapping[str, Any]) -> None:
         self._most: int = checked_options(spec, "cloud", _OPTIONS, options)["points"]
-        self._source, self._samples = CloudPoints(spec), EncodedSamples(spec)
+        self._source, self._samples = make_point_source(spec), EncodedSamples(spec)
         self._brightness = find_brightness(self._source)
 
     @staticmethod
     def is_offered(spec: StreamSpec) -> bool:
-        """Check that the stream has points."""
-        return cloud_channel(spec) is not None
+        """Check that the stream has points, or ranges with a description of the beams."""
+        return cloud_channel(spec) is not None or BEAMS in spec.files
 
     def draw(self, messages: Sequence[Message]) -> Drawing | None:
         """Draw the newest sweep; see `recorder.viewers.live.views.View`."""
