@@ -7,9 +7,17 @@ from typing import ClassVar
 
 from drivers.hesai.models import MODELS
 from drivers.hesai.packets import HesaiDecoder, find_model
+from drivers.hesai.ptc_messages import CLOCK_SOURCES, RETURN_MODES
 from drivers.kit.driver import SensorConfig
+from drivers.kit.lidar.control import Control
 from drivers.kit.lidar.decoder import PacketDecoder
-from drivers.kit.lidar.family import FAMILY_OPTIONS, Family, FamilyDriver
+from drivers.kit.lidar.family import (
+    CONTROL_OPTIONS,
+    FAMILY_OPTIONS,
+    FAMILY_SCHEMES,
+    Family,
+    FamilyDriver,
+)
 from recorder.config.options import Option, OptionTable
 
 
@@ -25,8 +33,12 @@ class HesaiFamily(Family):
         self.turns_while_firing = sensor.options["firing_azimuth"]
 
     def make_decoder(self, packet: bytes) -> PacketDecoder:
-        model = find_model(packet, self.sensor.options["model"] or "")
-        return HesaiDecoder(model, packet)
+        return HesaiDecoder(find_model(packet, self.wanted_model()), packet)
+
+    def make_control(self) -> Control:
+        from drivers.hesai.control import HesaiControl
+
+        return HesaiControl(self.sensor)
 
 
 class HesaiDriver(FamilyDriver):
@@ -41,6 +53,11 @@ class HesaiDriver(FamilyDriver):
 
     Columns that are missing by the packets' numbers are counted in a `State` after the sweep
     (``columns_missing``), missing sweeps are `Lost`.  Late packets are put in order.
+
+    A lidar on the network (``hesai:``) gets the settings of the options and this machine as its
+    destination, where they differ; what it refuses is a DeviceError that names it.  Its inventory,
+    its settings and its own calibration are recorded, and every ten seconds its speed,
+    temperatures, clock and PTP state, where they have changed.
 
     >>> options = check_options(HesaiDriver.options, {"calibration": "angles.csv"})
     >>> driver = HesaiDriver(SensorConfig("lidar", "pcap", "a.pcap", options))
@@ -59,6 +76,33 @@ class HesaiDriver(FamilyDriver):
         "firing_azimuth": Option(
             "bool", False, "add to a channel's azimuth what the lidar turns until it fires"
         ),
+        "rpm": Option(
+            "int", None, "hesai: speed [rpm], a multiple of 60", minimum=300, maximum=1200
+        ),
+        "return_mode": Option("str", None, "hesai: which returns are sent", choices=RETURN_MODES),
+        "sync_angle": Option(
+            "int",
+            None,
+            "hesai: azimuth of the lidar at the begin of each second [deg] (phase lock)",
+            minimum=0,
+            maximum=359,
+        ),
+        "clock_source": Option(
+            "str", None, "hesai: which clock the lidar follows", choices=CLOCK_SOURCES
+        ),
+        "ptp": Option(
+            "map",
+            {},
+            "hesai: PTP's settings: profile (1588v2, 802.1AS, 802.1AS automotive, "
+            "802.1AS AUTOSAR), domain, transport (udp, l2), log_intervals (announce, sync, delay "
+            "request), tsn",
+        ),
+        **CONTROL_OPTIONS,
         **FAMILY_OPTIONS,
     }
+    schemes: ClassVar[dict[str, str]] = {
+        "hesai": "a lidar on the network, //HOST[:PORT]: configured over PTC",
+        **FAMILY_SCHEMES,
+    }
+    live_schemes = frozenset({"hesai", "udp"})
     family = HesaiFamily

@@ -1,16 +1,18 @@
-"""Decoder of Livox's packets of Mid-360 and HAP, vectorised over packets: points with their times.
+"""Decoder of the packets of Livox Mid-360 and HAP, vectorised over packets, and its inverse.
 
 Source: Livox-SDK2 (livox_lidar_def.h).  No recording was tried.  All integers are little-endian.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from drivers.kit.lidar.cloud_stream import CloudDecoder
+from drivers.kit.lidar.decoder import Packets
+from recorder.codecs.points import Column
 from recorder.common.errors import FormatError
 
 HEADER: Final = np.dtype(
@@ -48,22 +50,32 @@ POINT: Final = {
 ``xyz`` is in mm, of `CARTESIAN_CM` in 10 mm; ``depth`` in mm, angles in 0.01 deg; ``avel`` is in
 rad/s, ``acc`` in g.
 """
-CLOCKS: Final = {0: "none", 1: "PTP", 2: "GPS"}
-
-
-@dataclass(frozen=True, slots=True)
-class Points:
-    """Points of consecutive packets, with the device's integers.
-
-    Attributes:
-        values: structured, [points], as `POINT`.
-        t_ns: i8 [points], by the device's clock.
-        packet: i8 [points], index of each point's packet.
-    """
-
-    values: npt.NDArray[Any]
-    t_ns: npt.NDArray[np.int64]
-    packet: npt.NDArray[np.int64]
+CLOCKS: Final = {0: "the sensor's own", 1: "PTP", 2: "GPS"}
+COLUMNS: Final = {
+    CARTESIAN: (
+        Column("xyz", "i4", (3,), "mm", "position in the lidar's frame"),
+        Column("reflectivity", "u1"),
+        Column("tag", "u1", desc="Livox's confidence in the point"),
+    ),
+    CARTESIAN_CM: (
+        Column("xyz", "i2", (3,), "10 mm", "position in the lidar's frame"),
+        Column("reflectivity", "u1"),
+        Column("tag", "u1", desc="Livox's confidence in the point"),
+    ),
+    SPHERICAL: (
+        Column("depth", "u4", unit="mm", desc="distance; 0: no return"),
+        Column("theta", "u2", unit="0.01 deg", desc="angle from the z axis"),
+        Column("phi", "u2", unit="0.01 deg", desc="angle from the x axis to the y axis"),
+        Column("reflectivity", "u1"),
+        Column("tag", "u1", desc="Livox's confidence in the point"),
+    ),
+}
+"""Columns of the points by the packets' data type."""
+GRAVITY_M_S2: Final = 9.80665
+POINTS: Final = 96
+"""Points of a packet of Mid-360 and HAP."""
+NUMBER_SPAN: Final = 1 << 16
+"""Packets' numbers begin again there."""
 
 
 def read_header(packet: bytes) -> Any:
@@ -72,33 +84,121 @@ def read_header(packet: bytes) -> Any:
     Raises:
         FormatError: it is no such packet.
     """
-    if len(packet) < HEADER.itemsize:
-        raise FormatError(f"a packet of {len(packet)} bytes is shorter than Livox's header")
+    size = len(packet)
+    if size < HEADER.itemsize:
+        raise FormatError(f"a packet of {size} bytes is shorter than Livox's header")
     header = np.frombuffer(packet, HEADER, 1)[0]
     layout = POINT.get(int(header["data_type"]))
     if layout is None:
         raise FormatError(f"a packet of the unknown data type {header['data_type']}")
-    size = HEADER.itemsize + int(header["points"]) * layout.itemsize
-    if not header["points"] or len(packet) < size or int(header["length"]) != len(packet):
+    count, length = int(header["points"]), int(header["length"])
+    if not count or size != HEADER.itemsize + count * layout.itemsize or length != size:
         raise FormatError(
-            f"a packet of {len(packet)} bytes whose header tells of {header['length']} bytes and "
-            f"{header['points']} points"
+            f"a packet of {size} bytes whose header is of {length} bytes and {count} points"
         )
     return header
 
 
-def decode(packets: npt.NDArray[np.uint8]) -> Points:
-    """Decode packets of one data type with the same number of points.
+def is_packet(payload: bytes) -> bool:
+    """Return whether a datagram is one of Livox's, with points or of its IMU."""
+    try:
+        read_header(payload)
+    except FormatError:
+        return False
+    return True
+
+
+class LivoxDecoder(CloudDecoder):
+    """Decoder and encoder of the packets of one Mid-360 or HAP.
 
     Args:
-        packets: u1 [packets, size], whose headers are right.
+        model: of the device, which its packets do not tell.
+        packet: its first packet with points.
+        rate_hz: sweeps in a second.
+
+    Raises:
+        FormatError: it is no packet with points.
     """
-    data = np.ascontiguousarray(packets)
-    headers = data[:, : HEADER.itemsize].copy().view(HEADER)[:, 0]
-    layout = POINT[int(headers["data_type"][0])]
-    count = int(headers["points"][0])
-    end = HEADER.itemsize + count * layout.itemsize
-    values = data[:, HEADER.itemsize : end].copy().view(layout)
-    steps = headers["interval"].astype(np.int64)[:, None] * 100 * np.arange(count) // count
-    t_ns = headers["t_ns"].astype(np.int64)[:, None] + steps
-    return Points(values.ravel(), t_ns.ravel(), np.repeat(np.arange(len(packets)), count))
+
+    vendor = "Livox"
+    number_base = 0
+    number_span = NUMBER_SPAN
+
+    def __init__(self, model: str, packet: bytes, rate_hz: float) -> None:
+        header = read_header(packet)
+        self._type, self._count = int(header["data_type"]), int(header["points"])
+        if self._type not in COLUMNS:
+            raise FormatError("a packet of a Livox's IMU, not of its points")
+        self.model, self.packet_bytes, self.columns = model, len(packet), COLUMNS[self._type]
+        self.interval_ns = 100.0 * int(header["interval"]) or 480_000.0
+        self.period_ns = round(1e9 / rate_hz)
+        self.settings = {"data_type": self._type, "points_per_packet": self._count}
+        # A packet's time is its first point's; a point has the same share of the interval.
+        shares = np.arange(self._count) * self.interval_ns / self._count
+        self._since_ns = shares.astype(np.int64)
+
+    def find_sound(self, packets: Packets) -> npt.NDArray[np.bool_]:
+        headers = _read_headers(packets)
+        right = (headers["data_type"] == self._type) & (headers["points"] == self._count)
+        return np.asarray(right & (headers["length"] == packets.shape[1]), bool)
+
+    def read_times(self, packets: Packets) -> npt.NDArray[np.int64]:
+        return np.asarray(_read_headers(packets)["t_ns"] & _LATEST_NS, np.int64)
+
+    def read_numbers(self, packets: Packets) -> npt.NDArray[np.int64]:
+        return np.asarray(_read_headers(packets)["number"], np.int64)
+
+    def decode(self, packets: Packets) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        data = np.ascontiguousarray(packets[:, HEADER.itemsize :])
+        values = data.view(POINT[self._type]).reshape(len(packets), self._count)
+        return values, np.broadcast_to(self._since_ns, values.shape)
+
+    def encode(
+        self, values: npt.NDArray[Any], times: npt.NDArray[np.int64], numbers: Any
+    ) -> Packets:
+        """Return packets of points, structured [packets, points]; the inverse of `decode`."""
+        headers = np.zeros(len(values), HEADER)
+        headers["length"], headers["points"] = self.packet_bytes, self._count
+        headers["interval"] = round(self.interval_ns / 100)
+        headers["number"], headers["data_type"] = numbers, self._type
+        headers["time_type"], headers["t_ns"] = 1, times
+        packets = np.empty((len(values), self.packet_bytes), np.uint8)
+        packets[:, : HEADER.itemsize] = headers.view(np.uint8).reshape(len(values), -1)
+        packed = np.ascontiguousarray(values.astype(POINT[self._type]))
+        packets[:, HEADER.itemsize :] = packed.view(np.uint8).reshape(len(values), -1)
+        return packets
+
+    def read_state(self, packets: Packets) -> dict[str, Any]:
+        kind = int(_read_headers(packets[-1:])["time_type"][0])
+        return {"clock": CLOCKS.get(kind, f"type {kind}")}
+
+
+_LATEST_NS: Final = np.uint64((1 << 63) - 1)
+
+
+def _read_headers(packets: Packets) -> npt.NDArray[Any]:
+    return np.ascontiguousarray(packets[:, : HEADER.itemsize]).view(HEADER)[:, 0]
+
+
+def make_packet(data_type: int = CARTESIAN, interval_ns: int = 480_000) -> bytes:
+    """Return a packet without returns, such as `LivoxDecoder` takes as the first one."""
+    count = 1 if data_type == IMU else POINTS
+    size = HEADER.itemsize + count * POINT[data_type].itemsize
+    header = np.zeros(1, HEADER)
+    header["length"], header["points"], header["data_type"] = size, count, data_type
+    header["interval"] = interval_ns // 100
+    return header.tobytes() + bytes(size - HEADER.itemsize)
+
+
+def decode_imu(payload: bytes) -> tuple[int, npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Return device time in ns, acceleration in m/s^2 f4 [3] and rate of turn in rad/s f4 [3].
+
+    Raises:
+        FormatError: it is no packet of the IMU.
+    """
+    header = read_header(payload)
+    if header["data_type"] != IMU:
+        raise FormatError("a packet of points, not of the IMU")
+    values = np.frombuffer(payload, POINT[IMU], 1, HEADER.itemsize)[0]
+    acc = (values["acc"].astype(np.float64) * GRAVITY_M_S2).astype("<f4")
+    return int(header["t_ns"] & _LATEST_NS), acc, values["avel"].astype("<f4")

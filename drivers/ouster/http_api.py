@@ -8,29 +8,23 @@ client also sleeps and retries without any report.  The API is documented (HTTP 
 
 from __future__ import annotations
 
-import http.client
-import io
 import json
 import queue
 import re
-import socket
 import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
+from drivers.kit.http_request import HttpRequest
 from recorder.common.errors import DeviceError, SourceError
 
-_ANSWER_LIMIT: Final = 1 << 22  # bytes, with its head; JSON takes thirty times as much memory
 _STAGING_VERSION: Final = (3, 1)  # from this firmware on, settings are set with /sensor/config
-_CONNECT_S: Final = 4.0
 _ANSWER_S: Final = 40.0  # ouster-sdk's limit: a sensor that stores or applies settings takes long
 _ATTEMPTS: Final = 3  # while the sensor answers 5xx, as ouster-sdk
 _RETRY_S: Final = 0.5
-_KEEP_ALIVE: Final = ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 3))
 _AUTO: Final = "@auto"
 _POLL_S: Final = 10.0
 
@@ -143,82 +137,11 @@ class OusterHttp:
         raise DeviceError(f"HTTP API, {path.partition('?')[0]}: {status} {reason}")
 
     def _request(self, method: str, path: str, body: str | None) -> tuple[int, str]:
-        name = path.partition("?")[0]
-        limit_s = min(_CONNECT_S, self._timeout_s)
-        try:
-            connection = http.client.HTTPConnection(self._host, timeout=limit_s)
-        except http.client.InvalidURL as error:
-            raise SourceError(f"{self._host!r} is not a host: {error}") from None
-        try:
-            connection.connect()
-            self.local_address = _own_address(connection.sock.getsockname())
-            connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            for option, value in _KEEP_ALIVE:
-                connection.sock.setsockopt(socket.IPPROTO_TCP, option, value)
-            limit_s = self._timeout_s
-            connection.sock.settimeout(limit_s)
-            headers = {"Content-Type": "application/json"} if body is not None else {}
-            until_s = time.monotonic() + limit_s
-            connection.response_class = partial(_BoundedResponse, until_s)  # type: ignore[assignment]
-            connection.request(method, "/api/v1/" + path, body, headers)
-            with connection.getresponse() as answer:  # holds the socket once it is to be closed
-                data = _read(answer)
-        except TimeoutError:
-            raise DeviceError(f"HTTP API, {name}: no answer in {limit_s:.1f} s") from None
-        except (OSError, http.client.HTTPException) as error:
-            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise DeviceError(f"HTTP API, {name}: {reason}") from None
-        finally:
-            connection.close()
-        return answer.status, data.decode("utf-8", "replace")
-
-
-def _own_address(name: tuple[Any, ...]) -> str:
-    """Return the address in a socket's name, with the link where it is valid on one link only."""
-    address, scope = str(name[0]), name[3] if len(name) == 4 else 0
-    return f"{address}%{socket.if_indextoname(scope)}" if scope else address
-
-
-def _read(answer: http.client.HTTPResponse) -> bytes:
-    data = bytearray()
-    while part := answer.read1(1 << 16):  # read() would take the memory that the sensor declares
-        data += part
-    return bytes(data)
-
-
-class _BoundedResponse(http.client.HTTPResponse):
-    """An answer with a deadline and a longest length, its head included.
-
-    http.client has a timeout for each read alone, and skips any number of ``100 Continue``.
-    """
-
-    def __init__(self, deadline_s: float, sock: socket.socket, *args: Any, **named: Any) -> None:
-        super().__init__(sock, *args, **named)
-        self.fp = io.BufferedReader(_BoundedStream(self.fp, sock, deadline_s))
-
-
-class _BoundedStream(io.RawIOBase):
-    def __init__(self, stream: io.BufferedReader, sock: socket.socket, deadline_s: float) -> None:
-        self._stream, self._socket, self._deadline_s = stream, sock, deadline_s
-        self._left = _ANSWER_LIMIT
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        left_s = self._deadline_s - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError
-        self._socket.settimeout(left_s)
-        count = self._stream.readinto1(buffer)
-        self._left -= count
-        if self._left < 0:
-            raise http.client.HTTPException("the answer is too long")
-        return count
-
-    def close(self) -> None:
-        self._stream.close()
-        super().close()
+        name, kind = path.partition("?")[0], "application/json" if body is not None else ""
+        request = HttpRequest(method, "/api/v1/" + path, body, kind, f"HTTP API, {name}")
+        answer = request.send(self._host, self._timeout_s)
+        self.local_address = answer.local_address
+        return answer.status, answer.text
 
 
 def firmware_version(info: Mapping[str, Any]) -> tuple[int, ...]:

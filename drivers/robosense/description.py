@@ -36,7 +36,7 @@ class Description:
 
     Attributes:
         returns: names of the returns of a firing.
-        rate_hz: turns in a second, as set; 0: not told.
+        rate_hz: turns in a second, as set; 0: unknown.
         serial: of the device, hexadecimal.
         elevation_deg, azimuth_deg: [channels]; None: the device is not calibrated.
         firing_us: [channels], where they depend on the mounting; empty: those of the model.

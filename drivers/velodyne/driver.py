@@ -9,8 +9,15 @@ from pathlib import Path
 from typing import ClassVar
 
 from drivers.kit.lidar.calibration import Angles
+from drivers.kit.lidar.control import Control
 from drivers.kit.lidar.decoder import PacketDecoder
-from drivers.kit.lidar.family import FAMILY_OPTIONS, Family, FamilyDriver
+from drivers.kit.lidar.family import (
+    CONTROL_OPTIONS,
+    FAMILY_OPTIONS,
+    FAMILY_SCHEMES,
+    Family,
+    FamilyDriver,
+)
 from drivers.velodyne.models import MODELS
 from drivers.velodyne.packets import VelodyneDecoder, find_model
 from recorder.codecs.beams import Beams
@@ -26,9 +33,14 @@ class VelodyneFamily(Family):
     table = Path(__file__).with_name("angles.csv")
 
     def make_decoder(self, packet: bytes) -> PacketDecoder:
-        options = self.sensor.options
-        model = find_model(packet, options["model"] or "")
-        return VelodyneDecoder(model, packet, (options["rpm"] or 0) / 60)
+        told = 0 if self.device is None else self.device.settings.get("rpm", 0)
+        rpm = self.sensor.options["rpm"] or told
+        return VelodyneDecoder(find_model(packet, self.wanted_model()), packet, rpm / 60)
+
+    def make_control(self) -> Control:
+        from drivers.velodyne.control import VelodyneControl
+
+        return VelodyneControl(self.sensor)
 
     def describe(self, decoder: PacketDecoder, angles: Angles) -> Beams:
         """Add the beams' rise by the manual where the file has none, and say so."""
@@ -53,6 +65,11 @@ class VelodyneDriver(FamilyDriver):
     have no numbers: missing ones are found by gaps of the azimuth, and by the packets' times.  The
     packets tell the time in the hour; the host's time tells the hour.
 
+    A lidar on the network (``velodyne:``) gets the settings of the options and this machine as its
+    destination, where they differ; what it does not take on is a DeviceError that names it.  Its
+    identity and its settings are recorded, and every ten seconds its motor, laser, GPS state and
+    temperatures, where they have changed.
+
     >>> options = check_options(VelodyneDriver.options, {"calibration": "VLP-16.yaml"})
     >>> driver = VelodyneDriver(SensorConfig("lidar", "pcap", "a.pcap", options))
     >>> (spec,) = driver.open()   # SourceError names the file and its fault
@@ -75,6 +92,25 @@ class VelodyneDriver(FamilyDriver):
             minimum=300,
             maximum=1200,
         ),
+        "return_mode": Option(
+            "str",
+            None,
+            "velodyne: which returns are sent",
+            choices=("strongest", "last", "dual"),
+        ),
+        "phase_deg": Option(
+            "float",
+            None,
+            "velodyne: azimuth of the lidar at the begin of each second [deg] (phase lock)",
+            minimum=0,
+            maximum=359.99,
+        ),
+        **CONTROL_OPTIONS,
         **FAMILY_OPTIONS,
     }
+    schemes: ClassVar[dict[str, str]] = {
+        "velodyne": "a lidar on the network, //HOST[:PORT]: configured over its web interface",
+        **FAMILY_SCHEMES,
+    }
+    live_schemes = frozenset({"velodyne", "udp"})
     family = VelodyneFamily

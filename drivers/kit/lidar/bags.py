@@ -24,7 +24,7 @@ from recorder.formats.bags.timing import Timed, Timing, order_messages
 from recorder.formats.ros2.definitions import ROBOSENSE_INFO
 from recorder.formats.ros2.messages import PacketScan
 
-_ABOUT_DEVICE: Final = ("difop", "info_packets")
+_ABOUT_DEVICE: Final = ("difop", "info_packets", "imu_packets")
 _LONGEST_NS: Final = 2_000_000_000
 """A packet's stamp is used if it lies so near to that of its message."""
 _LOOKED_AT: Final = 2000

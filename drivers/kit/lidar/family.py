@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from drivers.kit.driver import Item, SensorConfig
-from drivers.kit.lidar.calibration import DEFAULT, Angles, read_angles, read_default
+from drivers.kit.lidar.calibration import (
+    DEFAULT,
+    SENSOR,
+    Angles,
+    parse_angles,
+    read_angles,
+    read_default,
+)
+from drivers.kit.lidar.control import Control, Device
 from drivers.kit.lidar.decoder import PacketDecoder, Packets
 from drivers.kit.lidar.form import FormWatch
 from drivers.kit.lidar.stream import SweepStream, Times
@@ -46,6 +54,26 @@ FAMILY_OPTIONS: OptionTable = {
     ),
 }
 """Options of every family."""
+
+SINGLE_RETURNS = ("first", "last", "strongest")
+"""Return modes of one return."""
+
+CONTROL_OPTIONS: OptionTable = {
+    "udp_dest": Option(
+        "str",
+        None,
+        "HOST: where the lidar sends its packets, such as a multicast group (default: this "
+        "machine, unless it sends to a group or to all)",
+    ),
+    "lidar_port": Option(
+        "int",
+        None,
+        "HOST: UDP port to which the lidar sends its packets (default: as it is set)",
+        minimum=1,
+        maximum=65535,
+    ),
+}
+"""Options of families with a control."""
 
 FAMILY_SCHEMES = {
     "udp": "//ADDRESS:PORT of this machine, or of a multicast group: a sensor's packets",
@@ -91,6 +119,10 @@ class Family(ABC):
     """Names of the models."""
     table: ClassVar[Path]
     """File with the angles of the models' design."""
+    device: Device | None = None
+    """The lidar that a control has brought up; None: none."""
+    fault: str = ""
+    """Why the last datagram was no packet with ranges."""
 
     device_packet = b""
     """Packet in which the device describes itself; empty while none came."""
@@ -108,13 +140,37 @@ class Family(ABC):
             FormatError: it is no packet of a known model, or of another one than configured.
         """
 
+    def wanted_model(self) -> str:
+        """Return the model that packets must be of: configured, or told by the lidar; "": any."""
+        told = None if self.device is None else self.device.identity.get("model")
+        wanted = self.sensor.options.get("model") or told
+        return wanted if wanted in self.models else ""
+
+    def make_control(self) -> Control:
+        """Return the control of the lidar at the sensor's address.
+
+        Raises:
+            SourceError: the vendor's lidars have none.
+        """
+        raise SourceError(f"{self.sensor.name}: {self.sensor.scheme}: has no control")
+
     def is_packet(self, payload: bytes) -> bool:
-        """Return whether a datagram may be a packet with ranges."""
+        """Return whether a datagram is a packet with ranges, as the lidar is set to send."""
         try:
-            self.make_decoder(payload)
-        except FormatError:
+            self._check_told(self.make_decoder(payload))
+        except FormatError as error:
+            self.fault = str(error)
             return False
         return True
+
+    def _check_told(self, decoder: PacketDecoder) -> None:
+        """Raise FormatError for packets from before the lidar was set to its return mode."""
+        told = None if self.device is None else self.device.settings.get("return_mode")
+        if told is not None and (told in SINGLE_RETURNS) != (len(decoder.returns) == 1):
+            returns = " and ".join(decoder.returns)
+            raise FormatError(
+                f"a packet of the returns {returns}, while the lidar is set to {told}"
+            )
 
     def take_side_packet(self, payload: bytes) -> bool:  # noqa: ARG002  most devices send no others
         """Take in a packet of the device's state or of its IMU, before the stream is started.
@@ -185,15 +241,20 @@ class Family(ABC):
         told_by = self.device_packet
         return SweepStream(self.sensor, decoder, beams, live=live, form=form, device_packet=told_by)
 
-    def read_sensor_angles(self, decoder: PacketDecoder) -> Angles | None:  # noqa: ARG002
+    def read_sensor_angles(self, decoder: PacketDecoder) -> Angles | None:
         """Return the angles that the sensor tells itself; None where it does not."""
-        return None
+        if self.device is None or self.device.angles is None:
+            return None
+        return parse_angles(
+            self.device.angles, SENSOR, decoder.channels, decoder.unit_mm, decoder.model
+        )
 
     def describe(self, decoder: PacketDecoder, angles: Angles) -> Beams:
         """Return the description of a device's beams."""
         return Beams(
             vendor=decoder.vendor,
             model=decoder.model,
+            serial=str(self.device.identity.get("serial", "")) if self.device is not None else "",
             unit_mm=decoder.unit_mm,
             turn=decoder.turn,
             zero=self.zero,
@@ -223,10 +284,11 @@ class FamilyDriver(SourceDriver):
     def open(self) -> Sequence[StreamSpec]:
         """Open the source; a SourceError names the file and its fault."""
         family = self.family(self.sensor)
-        if self.sensor.scheme == "udp":
+        if self.sensor.scheme in self.live_schemes:
             from drivers.kit.lidar.live import LiveSource
 
-            live = LiveSource(family)
+            control = None if self.sensor.scheme == "udp" else family.make_control()
+            live = LiveSource(family, control)
             self.receives = live.receives
             return self.begin(live, live.warnings)
         if self.sensor.scheme in ("bag", "mcap"):

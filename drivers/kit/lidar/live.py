@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers.kit.driver import Item, State
+from drivers.kit.lidar.control import Control, ControlWatch
 from drivers.kit.lidar.family import Family, PacketStream
 from drivers.kit.lidar.form import FormChangedError
 from drivers.kit.socket_source import TELL_NS, SocketSource
@@ -29,12 +30,14 @@ class LiveSource(SocketSource):
     Args:
         family: the vendor's family; its sensor has the options ``socket_buffer_mb``,
             ``timeout_s`` and ``interface``.
+        control: brings the lidar up, which tells where it sends; None: the sensor's address is
+            that of this machine at which to receive.
     """
 
     _batch, _gather_s = 512, 0.005
     _receiver: UdpReceiver
 
-    def __init__(self, family: Family) -> None:
+    def __init__(self, family: Family, control: Control | None = None) -> None:
         super().__init__(family.sensor)
         self._family = family
         self._stream: PacketStream | None = None
@@ -42,8 +45,17 @@ class LiveSource(SocketSource):
         self._others = 0
         self._change: DeviceError | None = None  # follows what is queued
         self._offset_ns = time.time_ns() - time.monotonic_ns()  # steps of the host are none here
+        self._watch: ControlWatch | None = None
+        self._opened: dict[str, Any] = {}
+        interface = self._sensor.options["interface"]
         try:
-            address, port = parse_address(self._address, "udp:HOST:PORT")
+            if control is None:
+                address, port = parse_address(self._address, "udp:HOST:PORT")
+            else:
+                device = family.device = control.bring_up()
+                address, port = device.receiving_address, device.port
+                interface = interface or device.here
+                self._opened = {"device": dict(device.identity), "settings": dict(device.settings)}
             self._receiver = UdpReceiver(
                 address,
                 port,
@@ -51,8 +63,10 @@ class LiveSource(SocketSource):
                 _READ_S,
                 packet_bytes=_PACKET_BYTES,
                 batch=self._batch,
-                interface=self._sensor.options["interface"],
+                interface=interface,
             )
+            if control is not None:
+                self._watch = ControlWatch(control)
         except (DeviceError, SourceError) as error:
             raise type(error)(f"{self._where}: {error}") from None
         warning = make_cap_warning(self._receiver, self._sensor.name)
@@ -72,21 +86,29 @@ class LiveSource(SocketSource):
         return () if is_multicast(address) else ((address, self._receiver.port),)
 
     def _settings(self) -> dict[str, Any]:
-        return {"address": self._receiver.address, "port": self._receiver.port}
+        return {"address": self._receiver.address, "port": self._receiver.port, **self._opened}
+
+    def close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+        super().close()
 
     def _reports(self, now_ns: int) -> Iterator[Item]:
         if self._change is not None:
             raise self._change
+        for values in self._watch.news() if self._watch is not None else ():
+            yield State(self._sensor.name, now_ns, values, lasting=True)
         if self._others and now_ns - self._told_ns > TELL_NS:
             yield State(self._sensor.name, now_ns, {"datagrams_of_others": self._others})
             self._others, self._told_ns = 0, now_ns
 
     def _take(self, batch: Batch, times: npt.NDArray[np.int64]) -> None:
-        stream, begin = self._stream, 0
+        stream, begin, device = self._stream, 0, self._family.device
         if stream is None:
             for at in range(len(batch)):
                 payload = batch.data[at, : batch.sizes[at]].tobytes()
-                if self._family.is_packet(payload):
+                known = device is None or batch.source(at) == device.packed
+                if known and self._family.is_packet(payload):
                     stream = self._stream = self._family.start(payload, live=True)
                     self._device, begin = batch.sources()[0][at].copy(), at
                     break
@@ -117,5 +139,6 @@ class LiveSource(SocketSource):
     def _explain_silence(self) -> str:
         port = self._receiver.port
         others = f", {self._others} other datagrams do" if self._others else ""
-        models = " or ".join(self._family.models)
-        return f"no packet of {models} arrives at UDP port {port}{others}"
+        models = self._family.sensor.options.get("model") or " or ".join(self._family.models)
+        last = f"; {self._family.fault}" if others and self._family.fault else ""
+        return f"no packet of {models} arrives at UDP port {port}{others}{last}"

@@ -81,7 +81,7 @@ class CaptureSource:
             return self._stream.specs(finite=True)
         seen = ", ".join(f"{port} ({count})" for port, count in others.most_common(8))
         text = f"; its datagrams go to the ports {seen}" if seen else "; it has no datagram"
-        why = f"; {fault}" if fault is not None else ""
+        why = f"; {fault or self._family.fault}" if fault or self._family.fault else ""
         raise self._sensor.fault(f"has no packet of {' or '.join(self._family.models)}{text}{why}")
 
     def items(self) -> Iterator[Item]:

@@ -26,6 +26,7 @@ from recorder.common.errors import FormatError
 from recorder.perception.encoded import EncodedSamples
 from recorder.perception.frames import cloud_channel
 from recorder.perception.lidar.beams import BeamPoints
+from recorder.perception.lidar.device_clouds import DeviceCloud, has_device_units
 from recorder.perception.lidar.points import (
     PointSource,
     RangeSource,
@@ -43,8 +44,9 @@ _AXES: Final = ("x", "y", "z")
 class CloudPoints(PointSource):
     """A converter from sweeps of columns to points.
 
-    The points of a sweep are as recorded, with those without a return.  The sweep's stamp is the
-    time of its last point.
+    The points of a sweep are as recorded, with those without a return; positions that are integers
+    of a device are converted to m (`recorder.perception.lidar.device_clouds`).  The sweep's stamp
+    is the time of its last point.
 
     Args:
         spec: declaration of the lidar's stream.
@@ -60,10 +62,19 @@ class CloudPoints(PointSource):
         self._where = f"{spec.name}: {name}"
         self._channel, self._recorded = name, points_dtype(columns)
         self.channels, self.frequency_hz = (name,), spec.rate_hz
-        self.point = _expand(columns, self._recorded, self._where)
+        self._device: DeviceCloud | None = None
+        if has_device_units(columns):
+            self._device = DeviceCloud(columns, self._where)
+            self.point = self._device.point
+        else:
+            self.point = _expand(columns, self._recorded, self._where)
 
     def points(self, sample: Mapping[str, Values], t_ns: int) -> tuple[int, Values]:
-        points = sample[self._channel].view(self.point)
+        recorded = sample[self._channel]
+        if self._device is not None:
+            points = self._device.convert(recorded)
+        else:
+            points = recorded.view(self.point)
         known = find_times(points)
         return t_ns - int(points["t"][known].max()) if known.any() else t_ns, points
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from drivers.kit.http_request import own_address
 from drivers.ouster.frames import channel_specs
 from drivers.ouster.http_api import (
     OusterHttp,
     Watch,
-    _own_address,
     clock_offset,
     clock_state,
     firmware_version,
@@ -283,4 +283,4 @@ def test_changes_of_clock_and_settings_are_reported(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_a_link_local_address_keeps_its_link(name: tuple[Any, ...], address: str) -> None:
-    assert _own_address(name) == address
+    assert own_address(name) == address

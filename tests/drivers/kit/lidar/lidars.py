@@ -17,7 +17,7 @@ from drivers.hesai.driver import HesaiDriver, HesaiFamily
 from drivers.hesai.models import MODELS as HESAI
 from drivers.kit.driver import Item, Lost, Sample, SensorConfig, State
 from drivers.kit.lidar.columns import Columns
-from drivers.kit.lidar.family import Family
+from drivers.kit.lidar.family import Family, PacketStream
 from drivers.kit.lidar.stream import SweepStream
 from drivers.velodyne import packets as velodyne
 from drivers.velodyne.driver import VelodyneDriver, VelodyneFamily
@@ -151,7 +151,7 @@ class Account:
 
 
 def feed(
-    stream: SweepStream, packets: Packets, t_ns: Times, batch: int = 64, offset_ns: int = 0
+    stream: PacketStream, packets: Packets, t_ns: Times, batch: int = 64, offset_ns: int = 0
 ) -> Account:
     """Return what a stream makes of packets, whose arrival is `t_ns`, by a host that is ahead."""
     account = Account()
