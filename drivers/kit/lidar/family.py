@@ -132,7 +132,7 @@ class Family(ABC):
         """
 
     def wanted_model(self) -> str:
-        """Return the model that packets must be of: configured, or told by the lidar; "": any."""
+        """Return the model of all packets, by the config or the lidar itself; "": any."""
         told = None if self.device is None else self.device.identity.get("model")
         wanted = self.sensor.options.get("model") or told
         return wanted if wanted in self.models else ""
