@@ -126,8 +126,8 @@ class HesaiDecoder(PacketDecoder, PacketEncoder):
             self.returns = self.returns[::-1]
         if model.blocks % len(self.returns):
             raise FormatError(
-                f"a packet with the return mode {self.mode:#04x}, whose {len(self.returns)} returns "
-                f"the {model.blocks} blocks of a {model.name} do not have"
+                f"a packet with the return mode {self.mode:#04x}, whose {len(self.returns)} "
+                f"returns the {model.blocks} blocks of a {model.name} do not have"
             )
         unit_at = 9 if model.header == 12 else 5
         self.unit_mm = model.unit_mm or float(packet[unit_at])

@@ -134,7 +134,7 @@ class Family(ABC):
     def wanted_model(self) -> str:
         """Return the model of all packets, by the config or the lidar itself; "": any."""
         told = None if self.device is None else self.device.identity.get("model")
-        wanted = self.sensor.options.get("model") or told
+        wanted = str(self.sensor.options.get("model") or told)
         return wanted if wanted in self.models else ""
 
     def make_control(self) -> Control:
