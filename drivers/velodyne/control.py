@@ -55,8 +55,8 @@ class VelodyneControl(Control):
     def bring_up(self) -> Device:
         until_s = time.monotonic() + _BRING_UP_S
         info = self._get("info.json")
-        names = ("model", "serial", "mac_addr")
-        identity: dict[str, Any] = {name: info[name] for name in names if name in info}
+        identity: dict[str, Any]
+        identity = {name: info[name] for name in ("model", "serial", "mac_addr") if name in info}
         model, wanted_model = find_model_name(str(info.get("model"))), self._options["model"]
         if None not in (model, wanted_model) and model != wanted_model:
             raise SourceError(f"the lidar is a {model}, not a {wanted_model}")

@@ -79,7 +79,7 @@ class TurningMirrors:
 
         def read(adjustments: bytes) -> Floats:
             values = np.frombuffer(adjustments, np.int8).reshape(shape)
-            return np.radians(values * _ADJUSTMENT_DEG)
+            return np.asarray(np.radians(values * _ADJUSTMENT_DEG))
 
         self._azimuth_adjust = read(beams.mirrors.azimuth_adjust)
         self._elevation_adjust = read(beams.mirrors.elevation_adjust)
