@@ -43,7 +43,6 @@ class RobosenseFamily(Family):
 
     def __init__(self, sensor: SensorConfig) -> None:
         super().__init__(sensor)
-        self._description = b""
         self._model = self._returns = ""  # of the stream
         self._told: dict[str, Any] = {}
 
@@ -54,11 +53,11 @@ class RobosenseFamily(Family):
     def take_side_packet(self, payload: bytes) -> bool:
         if not is_description(payload):
             return False
-        self._description = payload
+        self.device_packet = payload
         return True
 
     def awaits_side_packets(self) -> bool:
-        return not self._description
+        return not self.device_packet
 
     def make_blank_packet(self, model: str) -> bytes:
         """Describe the simulated device, too: its beams are spread evenly."""
@@ -72,8 +71,8 @@ class RobosenseFamily(Family):
 
     def make_decoder(self, packet: bytes) -> PacketDecoder:
         model, told = find_model(packet, self.sensor.options["model"]), None
-        if self._description:
-            told = read_description(model, self._description)
+        if self.device_packet:
+            told = read_description(model, self.device_packet)
         returns = told.returns if told is not None else ()
         if wanted := self.sensor.options["returns"]:
             returns = DUAL_NAMES if wanted == 2 else ("single",)
@@ -104,7 +103,7 @@ class RobosenseFamily(Family):
         )
 
     def _describe_device(self, model: str) -> Description | None:
-        return read_description(MODELS[model], self._description) if self._description else None
+        return read_description(MODELS[model], self.device_packet) if self.device_packet else None
 
     def convert_side_packet(self, payload: bytes, t_ns: int) -> Sequence[Item] | None:
         if not is_description(payload):

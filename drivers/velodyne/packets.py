@@ -149,11 +149,11 @@ class VelodyneDecoder(PacketDecoder, PacketEncoder):
         blocks = blocks.reshape(count, self._groups, self._model.banks, returns)
         lasers = blocks["lasers"].transpose(3, 0, 1, 2, 4)
         lasers = lasers.reshape(returns, count * self.columns, self.channels)
-        azimuth = blocks["azimuth"][:, :, 0, 0].ravel()
-        spread = count * self.columns > len(azimuth)
+        azimuth = blocks["azimuth"][:, :, 0, 0]
+        spread = count * self.columns > azimuth.size
         t_ns = complete_hour(self.read_times(packets), epoch_ns)
         return Columns(
-            azimuth=spread_azimuth(azimuth, TURN) if spread else azimuth.astype("<u4"),
+            azimuth=spread_azimuth(azimuth, TURN) if spread else azimuth.ravel().astype("<u4"),
             t_ns=(t_ns[:, None] + self._column_ns).ravel(),
             ranges=lasers["range"],
             reflectivity=lasers["reflectivity"],

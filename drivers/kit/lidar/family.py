@@ -41,6 +41,9 @@ FAMILY_OPTIONS: OptionTable = {
     "cut_deg": Option(
         "float", 0.0, "azimuth at which a sweep begins [deg]", minimum=0.0, maximum=360.0
     ),
+    "packets": Option(
+        "bool", False, "record the packets, too, from which `recorder redecode` makes sweeps again"
+    ),
     "port": Option(
         "int", None, "pcap: UDP port of the packets (default: any)", minimum=1, maximum=65535
     ),
@@ -84,6 +87,7 @@ FAMILY_SCHEMES = {
     "bag": "PATH[#TOPIC]: packets of a ROS driver in a ROS 2 bag (MCAP, SQLite)",
     "mcap": "as bag",
     "sim": "a drive past houses, vehicles, people and poles, seen by any model",
+    "packets": "DIR[#SENSOR]: the recorded packets of a session, decoded again",
 }
 """Sources of every family."""
 
@@ -126,6 +130,11 @@ class Family(ABC):
     """The lidar that a control has brought up; None: none."""
     fault: str = ""
     """Why the last datagram was no packet with ranges."""
+
+    device_packet = b""
+    """Packet in which the device describes itself; empty while none came."""
+    recorded_angles: Angles | None = None
+    """Angles of a recording, which hold where the config names no file."""
 
     def __init__(self, sensor: SensorConfig) -> None:
         self.sensor = sensor
@@ -215,6 +224,8 @@ class Family(ABC):
         try:
             if path is not None:
                 angles = read_angles(Path(path), decoder.channels, decoder.unit_mm, decoder.model)
+            elif self.recorded_angles is not None:
+                angles = self.recorded_angles
             else:
                 told = self.read_sensor_angles(decoder)
                 angles = told if told is not None else read_default(self.table, decoder.model)
@@ -234,7 +245,8 @@ class Family(ABC):
             )
         form = FormWatch(decoder, self.make_decoder)
         beams = self.describe(decoder, angles)
-        return SweepStream(self.sensor, decoder, beams, live=live, form=form)
+        told_by = self.device_packet
+        return SweepStream(self.sensor, decoder, beams, live=live, form=form, device_packet=told_by)
 
     def make_blank_packet(self, model: str) -> bytes:
         """Return a packet of a model without measurements, such as `start` takes.
@@ -287,6 +299,7 @@ class FamilyDriver(SourceDriver):
     family: ClassVar[type[Family]]
     schemes: ClassVar[dict[str, str]] = FAMILY_SCHEMES
     _bag: BagSource | None = None
+    _recorded_ns: int | None = None  # first stamp of the session whose packets are played
     live_schemes: ClassVar[frozenset[str]] = frozenset({"udp"})
     sim_origin_ns = 1_700_000_000_000_000_000
 
@@ -309,6 +322,13 @@ class FamilyDriver(SourceDriver):
             specs = self.begin(bag)
             self.ordered, self.clock_steps = True, bag.clock_steps
             return specs
+        if self.sensor.scheme == "packets":
+            from drivers.kit.lidar.recorded import RecordedPackets
+
+            recorded = RecordedPackets(family)
+            specs = self.begin(recorded)
+            self.ordered, self._recorded_ns = True, recorded.origin_ns
+            return specs
         from drivers.kit.lidar.played import CaptureSource
 
         return self.begin(CaptureSource(family))
@@ -316,4 +336,6 @@ class FamilyDriver(SourceDriver):
     @property
     def origin_ns(self) -> int | None:
         """Source stamp at the session's start; None: the first item's stamp."""
+        if self._recorded_ns is not None:
+            return self._recorded_ns
         return super().origin_ns if self._bag is None else self._bag.origin_ns
