@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from drivers.hesai.models import MODELS
-from drivers.hesai.packets import HesaiDecoder, find_model
+from drivers.hesai.packets import HesaiDecoder, find_model, make_packet
 from drivers.hesai.ptc_messages import CLOCK_SOURCES, RETURN_MODES
 from drivers.kit.driver import SensorConfig
 from drivers.kit.lidar.control import Control
@@ -31,6 +31,9 @@ class HesaiFamily(Family):
     def __init__(self, sensor: SensorConfig) -> None:
         super().__init__(sensor)
         self.turns_while_firing = sensor.options["firing_azimuth"]
+
+    def make_blank_packet(self, model: str) -> bytes:
+        return make_packet(MODELS[model])
 
     def make_decoder(self, packet: bytes) -> PacketDecoder:
         return HesaiDecoder(find_model(packet, self.wanted_model()), packet)

@@ -124,6 +124,11 @@ class HesaiDecoder(PacketDecoder, PacketEncoder):
         self.returns = RETURNS[self.mode]
         if self.mode == 0x3B and model.version in ((6, 1), (1, 4)):
             self.returns = self.returns[::-1]
+        if model.blocks % len(self.returns):
+            raise FormatError(
+                f"a packet with the return mode {self.mode:#04x}, whose {len(self.returns)} "
+                f"returns the {model.blocks} blocks of a {model.name} do not have"
+            )
         unit_at = 9 if model.header == 12 else 5
         self.unit_mm = model.unit_mm or float(packet[unit_at])
         self.packet_bytes, self.confidence = len(packet), model.confidence

@@ -12,6 +12,7 @@ from drivers.kit.driver import Item, Lost, Sample, SensorConfig, State
 from drivers.kit.lidar.cloud_stream import CloudPacketStream
 from drivers.kit.lidar.decoder import PacketDecoder
 from drivers.kit.lidar.family import FAMILY_OPTIONS, Family, FamilyDriver, PacketStream
+from drivers.kit.source_driver import ItemSource
 from drivers.livox.commands import PUSH, decode_command, decode_values, read_state
 from drivers.livox.packets import (
     IMU,
@@ -92,6 +93,11 @@ class LivoxFamily(Family):
         self._cause = "network" if live else "device"
         decoder = LivoxDecoder(options["model"], packet, options["rate"])
         return LivoxStream(self.sensor, decoder, live=live, imu=self._has_imu)
+
+    def make_simulated(self) -> ItemSource:
+        from drivers.livox.simulated import SimulatedSource
+
+        return SimulatedSource(self)
 
     def take_side_packet(self, payload: bytes) -> bool:
         of_imu = _is_imu(payload)

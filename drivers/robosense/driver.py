@@ -7,21 +7,30 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
+import numpy as np
 
 from drivers.kit.driver import Item, SensorConfig, State
-from drivers.kit.lidar.calibration import Angles
+from drivers.kit.lidar.calibration import SENSOR, Angles, read_default
 from drivers.kit.lidar.decoder import PacketDecoder
 from drivers.kit.lidar.family import FAMILY_OPTIONS, Family, FamilyDriver, PacketStream
 from drivers.kit.lidar.form import FormChangedError
-from drivers.robosense.description import Description, is_description, read_description
+from drivers.robosense.description import (
+    Description,
+    is_description,
+    make_description,
+    read_description,
+)
 from drivers.robosense.models import MODELS
-from drivers.robosense.packets import DUAL_NAMES, RobosenseDecoder, find_model, find_models
+from drivers.robosense.packets import (
+    DUAL_NAMES,
+    RobosenseDecoder,
+    find_model,
+    find_models,
+    make_packet,
+)
 from recorder.codecs.beams import Beams
 from recorder.common.errors import FormatError, SourceError
 from recorder.config.options import Option, OptionTable
-
-SENSOR = "sensor"
-"""Origin of angles that the sensor sends itself."""
 
 
 class RobosenseFamily(Family):
@@ -49,6 +58,16 @@ class RobosenseFamily(Family):
 
     def awaits_side_packets(self) -> bool:
         return not self.device_packet
+
+    def make_blank_packet(self, model: str) -> bytes:
+        """Describe the simulated device, too: its beams are spread evenly."""
+        design, name = read_default(self.table, model), MODELS[model]
+        angles = np.linspace(*name.view_deg, name.channels), np.zeros(name.channels)
+        if design.elevation_deg:
+            angles = np.array(design.elevation_deg), np.array(design.azimuth_deg)
+        mode = name.single[0][0] if name.single else 0
+        self._description = make_description(name, *angles, mode=mode)
+        return make_packet(name)
 
     def make_decoder(self, packet: bytes) -> PacketDecoder:
         model, told = find_model(packet, self.sensor.options["model"]), None

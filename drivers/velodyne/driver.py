@@ -19,7 +19,7 @@ from drivers.kit.lidar.family import (
     FamilyDriver,
 )
 from drivers.velodyne.models import MODELS
-from drivers.velodyne.packets import VelodyneDecoder, find_model
+from drivers.velodyne.packets import VelodyneDecoder, find_model, make_packet
 from recorder.codecs.beams import Beams
 from recorder.config.options import Option, OptionTable
 
@@ -31,6 +31,9 @@ class VelodyneFamily(Family):
     turns_while_firing = True
     models = tuple(MODELS)
     table = Path(__file__).with_name("angles.csv")
+
+    def make_blank_packet(self, model: str) -> bytes:
+        return make_packet(MODELS[model])
 
     def make_decoder(self, packet: bytes) -> PacketDecoder:
         told = 0 if self.device is None else self.device.settings.get("rpm", 0)

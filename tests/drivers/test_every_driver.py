@@ -27,12 +27,16 @@ SMALL: dict[str, dict[str, Any]] = {
     "camera": {"width": 64, "height": 48},
     "can": {"rate": 1000.0},
     "gnss": {},
+    "hesai": {"model": "PandarXT16"},
     "imu": {},
     "lidar": {"beams": 4, "columns": 90},
+    "livox": {"rate": 50.0},
     "mmwave": {"radar": {"frame_length": 8, "adc_samples": 32}},
     "ouster": {"beams": 32, "mode": "512x10"},
+    "robosense": {"model": "RS-16"},
     "topics": {},
     "udp": {"rate": 500.0},
+    "velodyne": {"model": "VLP-16"},
     "xsens": {},
 }
 """Options with which a driver's simulated sensor is cheap."""

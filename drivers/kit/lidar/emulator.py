@@ -1,7 +1,7 @@
 """Emulated lidars of vendors: a control server, and packets over UDP, on loopback.
 
 A vendor's folder has the server (`LidarServer`) and the forms of packets.  The packets are those of
-a capture, or of a lidar that turns evenly in an empty room.
+a capture, or of the simulated world.
 """
 
 from __future__ import annotations
@@ -13,27 +13,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-import numpy as np
-import numpy.typing as npt
-
 from drivers.kit.driver import SensorConfig
 from drivers.kit.emulator import Due, EmulatedSource, SendingEmulator, datagram_socket
 from drivers.kit.emulator_faults import Fault
-from drivers.kit.lidar.calibration import read_default
-from drivers.kit.lidar.columns import Columns
-from drivers.kit.lidar.decoder import PacketDecoder, PacketEncoder
 from drivers.kit.lidar.family import Family
+from drivers.kit.lidar.simulated import START_NS, SpinningScene
+from recorder.codecs.beams import BEAMS, Beams
 from recorder.common.errors import ConfigError, SourceError
 from recorder.config.settings import SensorEntry
 from recorder.formats.pcap.datagrams import Datagram, read_capture
 
-START_NS: Final = 1_767_225_600_000_000_000
-"""Time of the emulated lidar's clock at its first packet: 2026-01-01, UTC."""
 _POLL_S: Final = 0.02
-_BLOCK: Final = 16
-"""Packets that are made at a time."""
-_ROOM_M: Final = ((12.0, -9.0), (7.0, -5.0), (2.5, -1.5))
-"""Walls of the room, along x, y and z."""
 
 
 class LidarServer:
@@ -95,7 +85,7 @@ class LidarEmulator(SendingEmulator):
     """A lidar: its control on a free TCP port of 127.0.0.1, its packets over UDP.
 
     The lidar sends no packet before its destination is set.  The simulated lidar (``sim:``) turns
-    in an empty room, with the speed and the returns that are set; a capture's (``pcap:``) packets
+    with the speed, and sends the returns, that are set; a capture's (``pcap:``) packets
     are sent as they are, from the moment at which the destination is set.
     """
 
@@ -202,34 +192,27 @@ class LidarEmulator(SendingEmulator):
                     yield item.t_ns, item.payload
 
     def _simulate(self) -> Iterator[Due]:
-        form: Form | None = None
-        decoder: Any = None
-        number, at_ns, azimuth = 0, 0.0, 0.0
+        form, at_ns = None, 0
         while True:
             wanted = self._form() if hasattr(self, "server") else self.first_form
             if wanted != form:
-                form = wanted
-                decoder = self.family.make_decoder(self._make_packet(form))
-                room = _Room(self.family, decoder)
-            assert form is not None
-            count = _BLOCK * decoder.columns
-            turned = decoder.turn * decoder.column_ns * form.rpm / 60e9
-            t_ns = at_ns + np.arange(count) * decoder.column_ns
-            azimuths = (azimuth + np.arange(count) * turned) % decoder.turn
+                form, scene = wanted, self._make_scene(wanted)
             shift_ns = round(1e9 * sum(self._jumps(at_ns / 1e9)))
-            columns = room.look(azimuths, np.rint(START_NS + shift_ns + t_ns).astype(np.int64))
-            encoder: PacketEncoder = decoder
-            packets = encoder.encode(columns, number)
-            done_ns = t_ns[decoder.columns - 1 :: decoder.columns]
-            sent = 0
-            for packet, due_ns in zip(packets, done_ns.tolist(), strict=True):
-                yield round(due_ns), packet.tobytes()
-                sent += 1
+            packets, ends_ns = scene.sweep(-(-at_ns // scene.period_ns), shift_ns)
+            for packet, end_ns in zip(packets, ends_ns.tolist(), strict=True):
+                at_ns = end_ns - START_NS
+                yield at_ns, packet.tobytes()
                 if hasattr(self, "server") and self._form() != form:
                     break
-            number += sent
-            at_ns += sent * decoder.columns * decoder.column_ns
-            azimuth = float(azimuth + sent * decoder.columns * turned)
+
+    def _make_scene(self, form: Form) -> SpinningScene:
+        """Return the simulated world as the lidar sees it with a form of packets."""
+        packet = self._make_packet(form)
+        decoder = self.family.make_decoder(packet)
+        decoder.rate_hz = form.rpm / 60
+        (spec,) = self.family.start(packet, live=False).specs(finite=False)
+        beams = Beams.of_text(spec.files[BEAMS], self.sensor.name)
+        return SpinningScene(self.family.sensor, decoder, beams)
 
     def _form(self) -> Form:
         """Return the form of packets by the present settings."""
@@ -242,42 +225,3 @@ class LidarEmulator(SendingEmulator):
             if fault.kind == "clock_jump" and t_s >= fault.at_s:
                 self.injected["clock_jump"] = 1
                 yield fault.value
-
-
-class _Room:
-    """An empty room, as a lidar in it measures it."""
-
-    def __init__(self, family: Family, decoder: PacketDecoder) -> None:
-        angles = read_default(family.table, decoder.model)
-        count = decoder.channels
-        elevation = np.radians(angles.elevation_deg or np.linspace(-15, 15, count))
-        self._offset = np.radians(angles.azimuth_deg or np.zeros(count))
-        self._level, self._up, self._decoder = np.cos(elevation), np.sin(elevation), decoder
-        self._zero = family.zero
-
-    def look(self, azimuth: npt.NDArray[np.float64], t_ns: npt.NDArray[np.int64]) -> Columns:
-        """Return the columns at azimuths and times."""
-        decoder = self._decoder
-        angle = azimuth[:, None] * (2 * np.pi / decoder.turn) + self._offset
-        ahead, across = self._level * np.cos(angle), self._level * np.sin(angle)
-        x, y = (ahead, -across) if self._zero == "x" else (across, ahead)
-        range_m = np.full(x.shape, np.inf)
-        for direction, (front, back) in zip(
-            (x, y, np.broadcast_to(self._up, x.shape)), _ROOM_M, strict=True
-        ):
-            wall = np.where(direction > 0, front, back)
-            with np.errstate(divide="ignore"):
-                range_m = np.minimum(range_m, np.where(direction == 0, np.inf, wall / direction))
-        ranges = np.rint(range_m * 1000 / decoder.unit_mm).astype("<u2")
-        shape = len(decoder.returns), *ranges.shape
-        state = None
-        if len(decoder.states) > 1:
-            state = np.zeros(len(azimuth), np.uint8)
-        return Columns(
-            azimuth=azimuth.astype("<u4"),
-            t_ns=t_ns,
-            ranges=np.broadcast_to(ranges, shape),
-            reflectivity=np.broadcast_to(np.full(ranges.shape, 40, np.uint8), shape),
-            confidence=np.zeros(shape, np.uint8) if decoder.confidence else None,
-            state=state,
-        )

@@ -22,7 +22,9 @@ from drivers.kit.lidar.control import Control, Device
 from drivers.kit.lidar.decoder import PacketDecoder, Packets
 from drivers.kit.lidar.form import FormWatch
 from drivers.kit.lidar.stream import SweepStream, Times
-from drivers.kit.source_driver import SourceDriver
+from drivers.kit.source_driver import ItemSource, SourceDriver
+from drivers.world import SCENE_OPTION
+from drivers.world.mounts import MOUNT_OPTION
 from recorder.codecs.beams import Beams
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError, SourceError
@@ -53,6 +55,10 @@ FAMILY_OPTIONS: OptionTable = {
     "timeout_s": Option(
         "float", 5.0, "udp: silence after which the sensor is lost [s]", minimum=0.5
     ),
+    "seed": Option("int", 0, "sim: seed of the world and the noise", minimum=0),
+    "scene": SCENE_OPTION,
+    "noise": Option("float", 1.0, "sim: scale of all noise; 0: no noise", minimum=0, maximum=100),
+    "mount": MOUNT_OPTION,
 }
 """Options of every family."""
 
@@ -81,6 +87,7 @@ FAMILY_SCHEMES = {
     "pcap": "a network capture, pcap or pcapng",
     "bag": "PATH[#TOPIC]: packets of a ROS driver in a ROS 2 bag (MCAP, SQLite)",
     "mcap": "as bag",
+    "sim": "a drive past houses, vehicles, people and poles, seen by any model",
     "packets": "DIR[#SENSOR]: the recorded packets of a session, decoded again",
 }
 """Sources of every family."""
@@ -142,9 +149,9 @@ class Family(ABC):
         """
 
     def wanted_model(self) -> str:
-        """Return the model that packets must be of: configured, or told by the lidar; "": any."""
+        """Return the model of all packets, by the config or the lidar itself; "": any."""
         told = None if self.device is None else self.device.identity.get("model")
-        wanted = self.sensor.options.get("model") or told
+        wanted = str(self.sensor.options.get("model") or told)
         return wanted if wanted in self.models else ""
 
     def make_control(self) -> Control:
@@ -230,7 +237,7 @@ class Family(ABC):
                 f"{name}: calibration: a {decoder.model} has no angles of its design; give the "
                 "sensor's own file"
             )
-        if angles.origin == DEFAULT:
+        if angles.origin == DEFAULT and self.sensor.scheme != "sim":
             print(
                 f"{name}: no calibration is given: points have the angles of the design of a "
                 f"{decoder.model}, not of this sensor",
@@ -241,6 +248,20 @@ class Family(ABC):
         beams = self.describe(decoder, angles)
         told_by = self.device_packet
         return SweepStream(self.sensor, decoder, beams, live=live, form=form, device_packet=told_by)
+
+    def make_blank_packet(self, model: str) -> bytes:
+        """Return a packet of a model without measurements, such as `start` takes.
+
+        Raises:
+            SourceError: no packets of such a lidar are made.
+        """
+        raise SourceError(f"{self.sensor.name}: sim: a {model} is not simulated")
+
+    def make_simulated(self) -> ItemSource:
+        """Return the source of a lidar in the simulated world."""
+        from drivers.kit.lidar.simulated import SimulatedSource
+
+        return SimulatedSource(self)
 
     def read_sensor_angles(self, decoder: PacketDecoder) -> Angles | None:
         """Return the angles that the sensor tells itself; None where it does not."""
@@ -286,6 +307,7 @@ class FamilyDriver(SourceDriver):
     _bag: BagSource | None = None
     _recorded_ns: int | None = None  # first stamp of the session whose packets are played
     live_schemes: ClassVar[frozenset[str]] = frozenset({"udp"})
+    sim_origin_ns = 1_700_000_000_000_000_000
 
     def open(self) -> Sequence[StreamSpec]:
         """Open the source; a SourceError names the file and its fault."""
@@ -297,6 +319,8 @@ class FamilyDriver(SourceDriver):
             live = LiveSource(family, control)
             self.receives = live.receives
             return self.begin(live, live.warnings)
+        if self.sensor.scheme == "sim":
+            return self.begin(family.make_simulated())
         if self.sensor.scheme in ("bag", "mcap"):
             from drivers.kit.lidar.bags import BagSource
 

@@ -1,0 +1,73 @@
+"""Simulated lidars of all models: points of the same world, wherever their beams are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drivers.hesai.driver import HesaiDriver
+from drivers.kit.driver import Sample
+from drivers.kit.lidar.family import FamilyDriver
+from drivers.livox.driver import LivoxDriver
+from drivers.robosense.driver import RobosenseDriver
+from drivers.velodyne.driver import VelodyneDriver
+from recorder.codecs.points import points_dtype, unpack_points
+from recorder.common.errors import SourceError
+from recorder.perception.frames import cloud_channel
+from recorder.perception.lidar.clouds import make_point_source
+from tests.support.devices import make_driver, samples, states
+
+MOUNTED_M = 1.95
+"""Height of the default mount above the ground."""
+SEEN: list[tuple[type[FamilyDriver], str]] = [
+    *((HesaiDriver, name) for name in ("Pandar40P", "PandarXT32M", "QT128", "OT128")),
+    *((VelodyneDriver, name) for name in ("VLP-16", "VLP-32C", "VLS-128")),
+    *((RobosenseDriver, name) for name in ("RS-16", "RS-32", "Helios", "Ruby Plus")),
+    *((LivoxDriver, name) for name in ("Mid-360", "HAP")),
+]
+
+
+@pytest.mark.parametrize(("kind", "model"), SEEN)
+def test_the_ground_is_flat_below_every_model(kind: type[FamilyDriver], model: str) -> None:
+    driver = make_driver(kind, "lidar", "sim", model=model, noise=0)
+    spec = driver.open()[0]
+    items = list[Any]()
+    while len(samples(items)) < 2:
+        items.append(driver.read())
+    sample = samples(items)[1]
+    source = make_point_source(spec)
+    if (cloud := cloud_channel(spec)) is None:
+        data = {name: np.asarray(values)[0] for name, values in sample.data.items()}
+    else:
+        frame = sample.data[cloud][0]
+        assert isinstance(frame, bytes)
+        data = {cloud: unpack_points(frame, points_dtype(spec.channel(cloud).columns), "lidar")}
+    _, points = source.points(data, int(sample.t_ns[0]))
+    near = np.hypot(points["x"], points["y"]) < 25
+    near &= points["z"] < -1.5
+    assert near.sum() > 100
+    heights = points["z"][near]
+    assert np.median(heights) == pytest.approx(-MOUNTED_M, abs=0.01)
+    assert np.quantile(np.abs(heights + MOUNTED_M), 0.5) < 0.05
+    assert not [s for s in states(items) if "columns_missing" in s or "packets_missing" in s]
+    driver.close()
+
+
+def test_sweeps_have_what_the_packets_have() -> None:
+    driver = make_driver(HesaiDriver, "lidar", "sim", model="QT128")
+    (spec,) = driver.open()
+    item = None
+    while not isinstance(item, Sample):
+        item = driver.read()
+    columns = np.asarray(item.data["state"])[0][np.asarray(item.data["t_col"])[0] > 0]
+    ranges = np.asarray(item.data["rng"])[0][:, : len(columns)]
+    assert spec.settings["model"] == "QT128" and set(columns.tolist()) == {0, 1}
+    assert not ranges[:32, columns == 0].any() and ranges[:32, columns == 1].any()
+    driver.close()
+
+
+def test_a_model_without_angles_needs_a_file() -> None:
+    with pytest.raises(SourceError, match="a AT128 has no angles of its design"):
+        make_driver(HesaiDriver, "lidar", "sim", model="AT128").open()
