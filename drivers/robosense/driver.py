@@ -66,7 +66,7 @@ class RobosenseFamily(Family):
         if design.elevation_deg:
             angles = np.array(design.elevation_deg), np.array(design.azimuth_deg)
         mode = name.single[0][0] if name.single else 0
-        self._description = make_description(name, *angles, mode=mode)
+        self.device_packet = make_description(name, *angles, mode=mode)
         return make_packet(name)
 
     def make_decoder(self, packet: bytes) -> PacketDecoder:
