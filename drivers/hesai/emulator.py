@@ -111,7 +111,8 @@ class HesaiServer(LidarServer):
     def _set(self, name: str, value: Any) -> bytes:
         if name == "rpm" and (not 300 <= value <= 1200 or value % 60):
             raise ValueError("no such speed")
-        self.settings[name] = value
+        if name not in self.ignored:
+            self.settings[name] = value
         return b""
 
     def _send_to(self, payload: bytes) -> bytes:

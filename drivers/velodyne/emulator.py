@@ -115,7 +115,8 @@ class VelodyneServer(LidarServer):
                     return False
             except ValueError:
                 return True
-            self.settings |= {k: v for k, v in wanted.items() if k not in self.refused}
+            kept = self.refused | self.ignored
+            self.settings |= {k: v for k, v in wanted.items() if k not in kept}
             return True
 
     def _listen(self, address: tuple[str, int]) -> ThreadingHTTPServer:

@@ -195,6 +195,15 @@ def test_what_a_lidar_refuses_is_named(
             found.driver(**options).open()
 
 
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_what_a_lidar_ignores_is_named(vendor: str) -> None:
+    with rig(vendor) as found:
+        found.emulator.server.ignored = {"rpm"}
+        wanted = r"does not take on its settings: rpm: 1200 \(has 600\)"
+        with pytest.raises(DeviceError, match=f"^lidar: {vendor}://127.0.0.1.*{wanted}"):
+            found.driver(rpm=1200).open()
+
+
 @pytest.mark.parametrize(("vendor", "other"), [("hesai", "QT128"), ("velodyne", "VLP-32C")])
 def test_another_model_is_named(vendor: str, other: str) -> None:
     with (
