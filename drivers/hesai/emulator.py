@@ -16,7 +16,7 @@ from drivers.hesai.packets import make_packet
 from drivers.kit.driver import SensorConfig
 from drivers.kit.emulator import EmulatedSource, free_ports
 from drivers.kit.lidar.calibration import read_default
-from drivers.kit.lidar.emulator import Form, LidarEmulator, LidarServer
+from drivers.kit.lidar.controlled_emulator import Form, LidarEmulator, LidarServer
 
 _DEFAULT: Final = "PandarXT32"
 _SERIAL: Final = "EMULATED-HESAI"

@@ -21,7 +21,7 @@ from drivers.hesai.emulator import HesaiEmulator
 from drivers.kit.driver import Lost, Sample, SensorConfig, State
 from drivers.kit.emulator_faults import Fault, PacketFaults
 from drivers.kit.lidar.control import ControlWatch
-from drivers.kit.lidar.emulator import LidarEmulator
+from drivers.kit.lidar.controlled_emulator import LidarEmulator
 from drivers.velodyne.control import VelodyneControl, to_celsius
 from drivers.velodyne.driver import VelodyneDriver
 from drivers.velodyne.emulator import VelodyneEmulator
