@@ -16,7 +16,7 @@ from drivers.hesai.packets import make_packet
 from drivers.kit.driver import SensorConfig
 from drivers.kit.emulator import EmulatedSource, free_ports
 from drivers.kit.lidar.calibration import read_default
-from drivers.kit.lidar.emulator import Form, LidarEmulator, LidarServer
+from drivers.kit.lidar.controlled_emulator import Form, LidarEmulator, LidarServer
 
 _DEFAULT: Final = "PandarXT32"
 _SERIAL: Final = "EMULATED-HESAI"
@@ -111,7 +111,8 @@ class HesaiServer(LidarServer):
     def _set(self, name: str, value: Any) -> bytes:
         if name == "rpm" and (not 300 <= value <= 1200 or value % 60):
             raise ValueError("no such speed")
-        self.settings[name] = value
+        if name not in self.ignored:
+            self.settings[name] = value
         return b""
 
     def _send_to(self, payload: bytes) -> bytes:

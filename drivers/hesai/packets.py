@@ -222,7 +222,7 @@ class HesaiDecoder(PacketDecoder, PacketEncoder):
         if tail.safety:
             status, at = int(newest[tail.safety + 1]), tail.safety + 3
             state["safety_lidar_state"] = status >> 5
-            state["safety_fault_state"] = status >> 2 & 7
+            state["safety_fault_type"] = status >> 3 & 3
             state["safety_fault_code"] = f"{int(newest[at]) + 256 * int(newest[at + 1]):#06x}"
         return state
 

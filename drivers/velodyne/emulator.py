@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 
 from drivers.kit.driver import SensorConfig
 from drivers.kit.emulator import EmulatedSource, free_ports
-from drivers.kit.lidar.emulator import Form, LidarEmulator, LidarServer
+from drivers.kit.lidar.controlled_emulator import Form, LidarEmulator, LidarServer
 from drivers.velodyne.driver import VelodyneFamily
 from drivers.velodyne.models import MODELS
 from drivers.velodyne.packets import make_packet
@@ -115,7 +115,8 @@ class VelodyneServer(LidarServer):
                     return False
             except ValueError:
                 return True
-            self.settings |= {k: v for k, v in wanted.items() if k not in self.refused}
+            kept = self.refused | self.ignored
+            self.settings |= {k: v for k, v in wanted.items() if k not in kept}
             return True
 
     def _listen(self, address: tuple[str, int]) -> ThreadingHTTPServer:

@@ -21,7 +21,7 @@ from drivers.hesai.emulator import HesaiEmulator
 from drivers.kit.driver import Lost, Sample, SensorConfig, State
 from drivers.kit.emulator_faults import Fault, PacketFaults
 from drivers.kit.lidar.control import ControlWatch
-from drivers.kit.lidar.emulator import LidarEmulator
+from drivers.kit.lidar.controlled_emulator import LidarEmulator
 from drivers.velodyne.control import VelodyneControl, to_celsius
 from drivers.velodyne.driver import VelodyneDriver
 from drivers.velodyne.emulator import VelodyneEmulator
@@ -193,6 +193,15 @@ def test_what_a_lidar_refuses_is_named(
         found.emulator.server.refused = {refused}
         with pytest.raises(DeviceError, match=f"^lidar: {vendor}://127.0.0.1.*{wanted}"):
             found.driver(**options).open()
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_what_a_lidar_ignores_is_named(vendor: str) -> None:
+    with rig(vendor) as found:
+        found.emulator.server.ignored = {"rpm"}
+        wanted = r"does not take on its settings: rpm: 1200 \(has 600\)"
+        with pytest.raises(DeviceError, match=f"^lidar: {vendor}://127.0.0.1.*{wanted}"):
+            found.driver(rpm=1200).open()
 
 
 @pytest.mark.parametrize(("vendor", "other"), [("hesai", "QT128"), ("velodyne", "VLP-32C")])

@@ -36,6 +36,7 @@ class LidarServer:
         lock: held while any other attribute is read or changed.
         settings: the present ones.
         refused: names of the settings that the lidar refuses to change.
+        ignored: names of the settings that it accepts and does not change.
         port: the server's TCP port; constant over `stop` and `start`.
     """
 
@@ -43,6 +44,7 @@ class LidarServer:
         self.lock = threading.RLock()
         self.settings = dict(settings)
         self.refused: set[str] = set()
+        self.ignored: set[str] = set()
         self.port = 0
         self._server: socketserver.BaseServer | None = None
 
