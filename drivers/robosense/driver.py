@@ -11,8 +11,15 @@ import numpy as np
 
 from drivers.kit.driver import Item, SensorConfig, State
 from drivers.kit.lidar.calibration import SENSOR, Angles, read_default
+from drivers.kit.lidar.control import Control
 from drivers.kit.lidar.decoder import PacketDecoder
-from drivers.kit.lidar.family import FAMILY_OPTIONS, Family, FamilyDriver, PacketStream
+from drivers.kit.lidar.family import (
+    FAMILY_OPTIONS,
+    FAMILY_SCHEMES,
+    Family,
+    FamilyDriver,
+    PacketStream,
+)
 from drivers.kit.lidar.form import FormChangedError
 from drivers.robosense.description import (
     Description,
@@ -43,7 +50,7 @@ class RobosenseFamily(Family):
 
     def __init__(self, sensor: SensorConfig) -> None:
         super().__init__(sensor)
-        self._description = b""
+        self.description = b""
         self._model = self._returns = ""  # of the stream
         self._told: dict[str, Any] = {}
 
@@ -51,14 +58,22 @@ class RobosenseFamily(Family):
         wanted = self.sensor.options["model"]
         return any(wanted in (None, model.name) for model in find_models(payload))
 
+    def make_control(self) -> Control:
+        from drivers.robosense.control import RobosenseControl
+
+        return RobosenseControl(self.sensor)
+
+    def side_ports(self) -> Sequence[int]:
+        return [self.sensor.options["difop_port"]]
+
     def take_side_packet(self, payload: bytes) -> bool:
         if not is_description(payload):
             return False
-        self._description = payload
+        self.description = payload
         return True
 
     def awaits_side_packets(self) -> bool:
-        return not self._description
+        return not self.description
 
     def make_blank_packet(self, model: str) -> bytes:
         """Describe the simulated device, too: its beams are spread evenly."""
@@ -67,13 +82,13 @@ class RobosenseFamily(Family):
         if design.elevation_deg:
             angles = np.array(design.elevation_deg), np.array(design.azimuth_deg)
         mode = name.single[0][0] if name.single else 0
-        self._description = make_description(name, *angles, mode=mode)
+        self.description = make_description(name, *angles, mode=mode)
         return make_packet(name)
 
     def make_decoder(self, packet: bytes) -> PacketDecoder:
         model, told = find_model(packet, self.sensor.options["model"]), None
-        if self._description:
-            told = read_description(model, self._description)
+        if self.description:
+            told = read_description(model, self.description)
         returns = told.returns if told is not None else ()
         if wanted := self.sensor.options["returns"]:
             returns = DUAL_NAMES if wanted == 2 else ("single",)
@@ -104,7 +119,7 @@ class RobosenseFamily(Family):
         )
 
     def _describe_device(self, model: str) -> Description | None:
-        return read_description(MODELS[model], self._description) if self._description else None
+        return read_description(MODELS[model], self.description) if self.description else None
 
     def convert_side_packet(self, payload: bytes, t_ns: int) -> Sequence[Item] | None:
         if not is_description(payload):
@@ -155,6 +170,25 @@ class RobosenseDriver(FamilyDriver):
             minimum=1,
             maximum=2,
         ),
+        "lidar_port": Option(
+            "int",
+            6699,
+            "robosense: UDP port of the packets with ranges, as the lidar is set",
+            minimum=1,
+            maximum=65535,
+        ),
+        "difop_port": Option(
+            "int",
+            7788,
+            "robosense, udp: UDP port of what the lidar tells of itself",
+            minimum=1,
+            maximum=65535,
+        ),
         **FAMILY_OPTIONS,
     }
+    schemes: ClassVar[dict[str, str]] = {
+        "robosense": "//HOST: packets of the lidar there; it is not set",
+        **FAMILY_SCHEMES,
+    }
+    live_schemes: ClassVar[frozenset[str]] = frozenset({"robosense", "udp"})
     family = RobosenseFamily

@@ -26,8 +26,10 @@ EMULATORS: Final[Mapping[str, str]] = {
     "camera copy": "drivers.camera.rtsp.emulator:RtspCameraEmulator",
     "can": "drivers.can.emulator:CanEmulator",
     "gnss": "drivers.gnss.emulator:GnssEmulator",
+    "livox": "drivers.livox.emulator:LivoxEmulator",
     "mmwave": "drivers.mmwave.emulator:MmwaveEmulator",
     "ouster": "drivers.ouster.emulator:OusterEmulator",
+    "robosense": "drivers.robosense.emulator:RobosenseEmulator",
     "udp": "drivers.udp.emulator:UdpEmulator",
     "xsens": "drivers.xsens.emulator:XsensEmulator",
 }

@@ -62,8 +62,9 @@ class AzimuthGaps:
         waited = np.diff(host_ns, prepend=first[2]) / step_ns
         allowed = np.maximum(2, _UNEVEN * turned)
         agrees = (passed > 0) & (np.abs(self._beyond_turns(passed - turned)) < allowed)
-        # The clock may have stepped by whole turns; a capture may have no stamps.
-        agrees &= (waited == 0) | (np.abs(waited - passed) < 0.75 * self._per_turn)
+        # The clock may have stepped ahead by whole turns; a capture may have no stamps, and packets
+        # may arrive late.
+        agrees &= (waited == 0) | (passed - waited < 0.75 * self._per_turn)
         turns = np.maximum(np.rint((waited - turned) / self._per_turn), 0)
         by_host = np.rint(turned + turns * self._per_turn)
         missing = np.where(agrees, np.rint(passed), by_host).astype(np.int64) - 1
