@@ -52,8 +52,8 @@ def make_rays(beams: Beams, columns: Columns) -> Rays:
     ).T
     column = np.broadcast_to(columns.azimuth.astype(np.float64), shape)
     if beams.turns_while_firing:
-        steps = np.asarray(np.diff(columns.azimuth.astype(np.int64)), np.int64) % beams.turn
-        step = np.median(steps)
+        ahead: npt.NDArray[np.int64] = np.diff(columns.azimuth.astype(np.int64))
+        step = np.median(ahead % beams.turn)
         column = column + firing_ns / beams.column_ns * step
     turned = column * (2 * np.pi / beams.turn)
     offset = np.radians(beams.azimuth_deg)[:, None]
