@@ -65,7 +65,7 @@ class SweepStream:
         beams: the description of its beams.
         live: the sensor is a device: missing packets were lost in the network.
         form: watch of packets that the decoder cannot decode; None: they are only counted.
-        device_packet: the description that the device sent, which the decoder needs; empty: nothing.
+        device_packet: the description that the device sent, for the decoder; empty: none.
 
     Attributes:
         corrupt: packets that could not be decoded since the last sweep.
