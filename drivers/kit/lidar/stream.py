@@ -120,7 +120,8 @@ class SweepStream:
         """
         packets = packets[self._decoder.find_sound(packets)]
         columns = self._decoder.decode(packets, np.zeros(len(packets), np.int64))
-        steps = np.diff(columns.azimuth.astype(np.int64)) % self._decoder.turn
+        azimuth: npt.NDArray[Any] = columns.azimuth.astype(np.int64)
+        steps = np.diff(azimuth) % self._decoder.turn
         steps = steps[(steps > 0) & (steps < _FAST * np.median(steps))] if len(steps) else steps
         if len(steps) < _LEAST_STEPS:
             return
