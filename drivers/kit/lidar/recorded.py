@@ -1,7 +1,7 @@
 """Source ``packets:DIR[#SENSOR]``: the recorded packets of a session's lidar, decoded again.
 
 The sweeps are those of the recording, bit for bit, where the options are the same.  Where a sweep
-of the recording is missing, it is `Lost`, cause ``recorded``, and decoding begins again behind it.
+of the recording is missing, it is `Lost`, cause ``recorded``, and decoding restarts behind it.
 """
 
 from __future__ import annotations

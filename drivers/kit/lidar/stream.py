@@ -65,7 +65,7 @@ class SweepStream:
         beams: the description of its beams.
         live: the sensor is a device: missing packets were lost in the network.
         form: watch of packets that the decoder cannot decode; None: they are only counted.
-        device_packet: the description that the device sent, for the decoder; empty: none.
+        device_packet: packet in which the device describes itself; empty: the decoder needs none.
 
     Attributes:
         corrupt: packets that could not be decoded since the last sweep.
@@ -120,8 +120,8 @@ class SweepStream:
         """
         packets = packets[self._decoder.find_sound(packets)]
         columns = self._decoder.decode(packets, np.zeros(len(packets), np.int64))
-        azimuth: npt.NDArray[Any] = columns.azimuth.astype(np.int64)
-        steps = np.diff(azimuth) % self._decoder.turn
+        azimuth: Times = columns.azimuth.astype(np.int64)
+        steps: Times = np.asarray(np.diff(azimuth) % np.int64(self._decoder.turn))
         steps = steps[(steps > 0) & (steps < _FAST * np.median(steps))] if len(steps) else steps
         if len(steps) < _LEAST_STEPS:
             return
