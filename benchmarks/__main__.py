@@ -75,6 +75,7 @@ BENCHMARKS: Final = {
     "screen": RunSettings(0.5),
     "triggers": RunSettings(1),
     "ouster_live": RunSettings(1),
+    "lidar_live": RunSettings(2),
     "radar_live": RunSettings(1),
     "compressed_camera": RunSettings(1),
     "xsens_live": RunSettings(1),

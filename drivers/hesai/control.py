@@ -162,12 +162,6 @@ class HesaiControl(Control):
         client: PtcClient, changes: Mapping[str, Any], settings: Mapping[str, Any], model: str
     ) -> None:
         whole = {**settings, **changes}
-        if changes.keys() & {"udp_dest", "lidar_port"}:
-            address = parse_ipv4(whole["udp_dest"], "udp_dest")
-            client.ask(
-                ptc.SET_DESTINATION,
-                ptc.build_destination(address, whole["lidar_port"], whole["gps_port"]),
-            )
         if "clock_source" in changes:
             number = ptc.CLOCK_SOURCES.index(whole["clock_source"])
             client.ask(ptc.SET_CLOCK_SOURCE, bytes((number,)))
@@ -182,3 +176,9 @@ class HesaiControl(Control):
             client.ask(ptc.SET_SYNC_ANGLE, b"\1" + whole["sync_angle"].to_bytes(2, "big"))
         if "standby" in changes:
             client.ask(ptc.SET_STANDBY, b"\0")
+        if changes.keys() & {"udp_dest", "lidar_port"}:
+            address = parse_ipv4(whole["udp_dest"], "udp_dest")
+            client.ask(
+                ptc.SET_DESTINATION,
+                ptc.build_destination(address, whole["lidar_port"], whole["gps_port"]),
+            )

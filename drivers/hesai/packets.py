@@ -117,13 +117,18 @@ class HesaiDecoder(PacketDecoder, PacketEncoder):
 
     def __init__(self, model: Model, packet: bytes) -> None:
         tail = model.tail
-        self._model, self._mode, self._packet = model, packet[tail.mode], packet
-        if self._mode not in RETURNS:
-            raise FormatError(f"a packet with the unknown return mode {self._mode:#04x}")
+        self._model, self.mode, self._packet = model, packet[tail.mode], packet
+        if self.mode not in RETURNS:
+            raise FormatError(f"a packet with the unknown return mode {self.mode:#04x}")
         self.model, self.channels = model.name, model.channels
-        self.returns = RETURNS[self._mode]
-        if self._mode == 0x3B and model.version in ((6, 1), (1, 4)):
+        self.returns = RETURNS[self.mode]
+        if self.mode == 0x3B and model.version in ((6, 1), (1, 4)):
             self.returns = self.returns[::-1]
+        if model.blocks % len(self.returns):
+            raise FormatError(
+                f"a packet with the return mode {self.mode:#04x}, whose {len(self.returns)} "
+                f"returns the {model.blocks} blocks of a {model.name} do not have"
+            )
         unit_at = 9 if model.header == 12 else 5
         self.unit_mm = model.unit_mm or float(packet[unit_at])
         self.packet_bytes, self.confidence = len(packet), model.confidence
@@ -145,7 +150,7 @@ class HesaiDecoder(PacketDecoder, PacketEncoder):
 
     def find_sound(self, packets: Packets) -> npt.NDArray[np.bool_]:
         model, tail = self._model, self._model.tail
-        sound = packets[:, tail.mode] == self._mode
+        sound = packets[:, tail.mode] == self.mode
         begin = b"\xff\xee" if not model.header else MARK
         sound &= (packets[:, :2] == np.frombuffer(begin, np.uint8)).all(axis=1)
         if not tail.seconds:

@@ -50,7 +50,6 @@ class RobosenseFamily(Family):
 
     def __init__(self, sensor: SensorConfig) -> None:
         super().__init__(sensor)
-        self.description = b""
         self._model = self._returns = ""  # of the stream
         self._told: dict[str, Any] = {}
 
@@ -69,11 +68,11 @@ class RobosenseFamily(Family):
     def take_side_packet(self, payload: bytes) -> bool:
         if not is_description(payload):
             return False
-        self.description = payload
+        self.device_packet = payload
         return True
 
     def awaits_side_packets(self) -> bool:
-        return not self.description
+        return not self.device_packet
 
     def make_blank_packet(self, model: str) -> bytes:
         """Describe the simulated device, too: its beams are spread evenly."""
@@ -82,13 +81,13 @@ class RobosenseFamily(Family):
         if design.elevation_deg:
             angles = np.array(design.elevation_deg), np.array(design.azimuth_deg)
         mode = name.single[0][0] if name.single else 0
-        self.description = make_description(name, *angles, mode=mode)
+        self.device_packet = make_description(name, *angles, mode=mode)
         return make_packet(name)
 
     def make_decoder(self, packet: bytes) -> PacketDecoder:
         model, told = find_model(packet, self.sensor.options["model"]), None
-        if self.description:
-            told = read_description(model, self.description)
+        if self.device_packet:
+            told = read_description(model, self.device_packet)
         returns = told.returns if told is not None else ()
         if wanted := self.sensor.options["returns"]:
             returns = DUAL_NAMES if wanted == 2 else ("single",)
@@ -119,7 +118,7 @@ class RobosenseFamily(Family):
         )
 
     def _describe_device(self, model: str) -> Description | None:
-        return read_description(MODELS[model], self.description) if self.description else None
+        return read_description(MODELS[model], self.device_packet) if self.device_packet else None
 
     def convert_side_packet(self, payload: bytes, t_ns: int) -> Sequence[Item] | None:
         if not is_description(payload):

@@ -25,7 +25,7 @@ class RobosenseEmulator(PacketEmulator):
         family = RobosenseFamily(self.config())
         self._model = self.sensor.options["model"] or family.models[0]
         packet = family.make_blank_packet(self._model)
-        self._description = family.description
+        self._description = family.device_packet
         decoder = family.make_decoder(packet)
         (spec,) = family.start(packet, live=False).specs(finite=False)
         beams = Beams.of_text(spec.files[BEAMS], self.sensor.name)

@@ -26,11 +26,13 @@ EMULATORS: Final[Mapping[str, str]] = {
     "camera copy": "drivers.camera.rtsp.emulator:RtspCameraEmulator",
     "can": "drivers.can.emulator:CanEmulator",
     "gnss": "drivers.gnss.emulator:GnssEmulator",
+    "hesai": "drivers.hesai.emulator:HesaiEmulator",
     "livox": "drivers.livox.emulator:LivoxEmulator",
     "mmwave": "drivers.mmwave.emulator:MmwaveEmulator",
     "ouster": "drivers.ouster.emulator:OusterEmulator",
     "robosense": "drivers.robosense.emulator:RobosenseEmulator",
     "udp": "drivers.udp.emulator:UdpEmulator",
+    "velodyne": "drivers.velodyne.emulator:VelodyneEmulator",
     "xsens": "drivers.xsens.emulator:XsensEmulator",
 }
 """Module and class of each driver's emulated device; they are imported on use."""

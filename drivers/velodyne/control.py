@@ -55,6 +55,7 @@ class VelodyneControl(Control):
     def bring_up(self) -> Device:
         until_s = time.monotonic() + _BRING_UP_S
         info = self._get("info.json")
+        identity: dict[str, Any]
         identity = {name: info[name] for name in ("model", "serial", "mac_addr") if name in info}
         model, wanted_model = find_model_name(str(info.get("model"))), self._options["model"]
         if None not in (model, wanted_model) and model != wanted_model:
@@ -108,6 +109,7 @@ class VelodyneControl(Control):
     def _read_settings(self) -> dict[str, Any]:
         """Return the settings by the options' names, and the others as they are."""
         found = self._get("settings.json")
+        settings: dict[str, Any]
         settings = {k: v for k, v in found.items() if isinstance(v, str | int | float | bool)}
         returns = {name: mode for mode, name in _RETURNS.items()}
         settings["return_mode"] = returns.get(str(settings.pop("returns", "")))

@@ -105,10 +105,10 @@ class VelodyneDecoder(PacketDecoder, PacketEncoder):
     def __init__(self, model: Model, packet: bytes, rate_hz: float = 0.0) -> None:
         self._model, self._packet = model, packet
         self._told = model.product is not None
-        self._mode = packet[_MODE] if self._told else 0x37
+        self.mode = packet[_MODE] if self._told else 0x37
         self._state: dict[str, Any] = {}
         self.model, self.channels, self.unit_mm = model.name, model.channels, model.unit_mm
-        self.returns = MODES[self._mode]
+        self.returns = MODES[self.mode]
         self.column_ns = 1000 * model.column_us
         self._groups = BLOCKS // (model.banks * len(self.returns))
         self._used = self._groups * model.banks * len(self.returns)  # VLS-128 leaves blocks empty
@@ -131,7 +131,7 @@ class VelodyneDecoder(PacketDecoder, PacketEncoder):
         right &= (blocks["azimuth"] < TURN).all(axis=1)
         right &= found["micros"] < HOUR_NS // 1000
         if self._told:
-            right &= (found["mode"] == self._mode) & (found["product"] == self._model.product)
+            right &= (found["mode"] == self.mode) & (found["product"] == self._model.product)
         return np.asarray(right, bool)
 
     def read_numbers(self, packets: Packets) -> npt.NDArray[np.uint32]:
@@ -149,11 +149,11 @@ class VelodyneDecoder(PacketDecoder, PacketEncoder):
         blocks = blocks.reshape(count, self._groups, self._model.banks, returns)
         lasers = blocks["lasers"].transpose(3, 0, 1, 2, 4)
         lasers = lasers.reshape(returns, count * self.columns, self.channels)
-        azimuth = blocks["azimuth"][:, :, 0, 0].ravel()
-        spread = count * self.columns > len(azimuth)
+        azimuth = blocks["azimuth"][:, :, 0, 0]
+        spread = count * self.columns > azimuth.size
         t_ns = complete_hour(self.read_times(packets), epoch_ns)
         return Columns(
-            azimuth=spread_azimuth(azimuth, TURN) if spread else azimuth.astype("<u4"),
+            azimuth=spread_azimuth(azimuth, TURN) if spread else azimuth.ravel().astype("<u4"),
             t_ns=(t_ns[:, None] + self._column_ns).ravel(),
             ranges=lasers["range"],
             reflectivity=lasers["reflectivity"],

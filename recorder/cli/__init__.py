@@ -59,6 +59,7 @@ GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
         ("recover", "recorder.cli.recover", "repair sessions left open by a crash"),
         ("finalize", "recorder.cli.finalize", "pack finished sessions as archives"),
         ("clip", "recorder.cli.clip", "cut sessions, or merge parts, into a new session"),
+        ("redecode", "recorder.cli.redecode", "make lidars' sweeps again from recorded packets"),
         ("keep", "recorder.cli.control:keep", "protect a session from deletion"),
         ("upload", "recorder.cli.upload", "upload sessions into an S3 bucket or a folder"),
         ("download", "recorder.cli.download", "download a session from a store"),

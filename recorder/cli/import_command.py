@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
         ):
             foreground.arm()
             foreground.start(plan)
-            outcome = foreground.record(partial(_follow, foreground, show, made.bag.duration_s))
+            outcome = foreground.record(partial(show_played, foreground, show, made.bag.duration_s))
     return _finish(args, made, outcome, foreground.stopping)
 
 
@@ -131,7 +131,7 @@ def _describe_origin(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _follow(foreground: Foreground, show: ShowShare, duration_s: float, status: Status) -> None:
+def show_played(foreground: Foreground, show: ShowShare, duration_s: float, status: Status) -> None:
     """Move the bar to the least time of the sensors that still play."""
     start_ns = foreground.status.start_mono_ns
     if isinstance(start_ns, int) and duration_s:

@@ -16,6 +16,8 @@ import msgspec
 from recorder.common.errors import FormatError
 
 BEAMS: Final = "beams.json"
+PACKETS: Final = "packets.bin"
+"""Channel with the packets of a sweep, of the format ``points``: a row is a packet."""
 _MOST_RETURNS: Final = 3
 
 

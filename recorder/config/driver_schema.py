@@ -19,6 +19,8 @@ from recorder.config.options import TYPES, Option, OptionTable, table_to_wire
 
 SESSION_SCHEME = "session"
 """Scheme that replays a recorded sensor; the kit implements it for every driver."""
+SESSION_SCHEMES = (SESSION_SCHEME, "packets")
+"""Schemes of sources that are a sensor of a session: DIR[#SENSOR]."""
 _SESSION_HELP = "replay of a recorded sensor: session:DIR or session:DIR#SENSOR"
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 

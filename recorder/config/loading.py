@@ -24,7 +24,7 @@ from msgspec import structs
 from recorder.common.errors import ConfigError, ConfigFaultsError, UsageError
 from recorder.common.files import find_numbered_files
 from recorder.common.secret_masking import mask_value
-from recorder.config.driver_schema import SESSION_SCHEME, DriverSchema
+from recorder.config.driver_schema import SESSION_SCHEMES, DriverSchema
 from recorder.config.expressions import compile_expression
 from recorder.config.names import STREAM_NAME, check_template
 from recorder.config.options import OptionReader, OptionTable, suggest
@@ -55,7 +55,7 @@ SchemaOf = Callable[[str], DriverSchema]
 
 RECORDING_SCHEMES = frozenset({"vrs", "mcap", "bag"})
 """Schemes whose address may name a part of the recording after a ``#``."""
-FILE_SCHEMES = frozenset({"file", "pcap", "osf", *RECORDING_SCHEMES, SESSION_SCHEME})
+FILE_SCHEMES = frozenset({"file", "pcap", "osf", *RECORDING_SCHEMES, *SESSION_SCHEMES})
 """Schemes whose address is a path, relative to the config, that must exist."""
 
 _DRIVER = re.compile(r"[a-z][a-z0-9_]*|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", re.ASCII)
@@ -501,7 +501,7 @@ class _ConfigReader:
             whole = self.path(key, address)  # may be longer than a file's name: then no file
             if not os.path.exists(whole):  # noqa: PTH110
                 path, hash_mark, sensor = address.rpartition("#")
-        if scheme == SESSION_SCHEME and "#" in address:
+        if scheme in SESSION_SCHEMES and "#" in address:
             path, hash_mark, sensor = address.rpartition("#")
             if not STREAM_NAME.fullmatch(sensor):
                 raise fail(key, f"the part after '#' is not a valid sensor name: {sensor!r}")

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.codecs import PICTURE_FORMATS
+from recorder.codecs.beams import PACKETS
 from recorder.codecs.raw_pixels import raw_pixels
 from recorder.codecs.streams import StreamSpec
 from recorder.session.stream import Stream
@@ -52,7 +53,8 @@ def image_channel(stream: Stream | StreamSpec) -> str | None:
 def cloud_channel(stream: Stream | StreamSpec) -> str | None:
     """Return the channel with a lidar's points as columns; None without such a channel."""
     formats = {name: entry["format"] for name, entry in _get_meta(stream).items()}
-    return next((name for name, found in formats.items() if found == "points"), None)
+    found = (name for name, found in formats.items() if found == "points" and name != PACKETS)
+    return next(found, None)
 
 
 def has_ouster_sweeps(stream: Stream | StreamSpec) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from recorder.cli import main
-from recorder.cli.import_command import _derive_name, _follow
+from recorder.cli.import_command import _derive_name, show_played
 
 
 def test_the_bar_follows_the_slowest_sensor_that_plays() -> None:
@@ -22,7 +22,7 @@ def test_the_bar_follows_the_slowest_sensor_that_plays() -> None:
             for name, (s, ended) in streams.items()
         }
         status: Any = SimpleNamespace(streams=known)
-        _follow(foreground, lambda share, _=None: moved.append(share), 10.0, status)
+        show_played(foreground, lambda share, _=None: moved.append(share), 10.0, status)
         return moved[-1]
 
     assert show() == 0

@@ -45,7 +45,7 @@ def decode(
         parts.append(points)
         times.append(start + points["t"].astype(np.int64))
     every = np.concatenate(parts)
-    return {name: every[name] for name in every.dtype.names} | {"t_ns": np.concatenate(times)}
+    return {name: every[name] for name in every.dtype.names or ()} | {"t_ns": np.concatenate(times)}
 
 
 def decode_theirs(

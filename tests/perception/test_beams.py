@@ -51,7 +51,8 @@ def source_span(source: BeamPoints, sample: dict[str, Any]) -> int:
     firing: list[list[int]] = [[t or 0 for t in row] for row in source.beams.firing_ns.values()]
     states = sample.get("state", np.zeros(beam.WIDTH, int))[sample["t_col"] > 0]
     times = [t + f for t, s in zip(t_col, states.tolist(), strict=True) for f in firing[s]]
-    return max(times) - min(times)
+    span: int = max(times) - min(times)
+    return span
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -82,7 +82,7 @@ def parse_angles(data: bytes, origin: str, channels: int, unit_mm: float, model:
     """Parse angles: CSV of Hesai or RoboSense, Hesai's file of mirrors, or YAML of Velodyne.
 
     Args:
-        data: content of the file, or what the sensor told.
+        data: content of the file, or the sensor's answer.
         origin: name of the file, or `SENSOR`.
         channels, unit_mm: of the model, to which the file must fit.
         model: names the model in errors.

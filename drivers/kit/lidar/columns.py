@@ -74,19 +74,24 @@ class Columns:
 
 
 def spread_azimuth(azimuth: npt.NDArray[Any], turn: int) -> npt.NDArray[np.uint32]:
-    """Return the azimuths of two columns for each given one: the second lies half-way.
+    """Return the azimuths of two columns for each block: the second lies half-way to the next.
 
-    Behind a block where others are missing, it lies as far as elsewhere.
+    The last block of a packet takes the step before it: a packet alone gives the same.  Behind a
+    block where others are missing, the second column lies as far as elsewhere.
 
     Args:
-        azimuth: [blocks], of blocks with two columns.
+        azimuth: [packets, blocks], of blocks with two columns, at least two in a packet.
         turn: azimuths of a turn.
+
+    Returns:
+        u4 [2 * packets * blocks].
     """
     first = azimuth.astype(np.int64)
-    ahead = np.diff(first) % turn
-    usual = int(np.median(ahead)) if len(ahead) else 0
-    ahead = np.append(np.where(ahead > _FAST * usual, usual, ahead), ahead[-1:])
-    return (np.stack([first, first + (ahead + 1) // 2], 1) % turn).ravel().astype("<u4")
+    ahead = np.diff(first, axis=1) % turn
+    usual = np.median(ahead, axis=1, keepdims=True).astype(np.int64)
+    ahead = np.where(ahead > _FAST * usual, usual, ahead)
+    ahead = np.concatenate([ahead, ahead[:, -1:]], axis=1)
+    return (np.stack([first, first + (ahead + 1) // 2], 2) % turn).ravel().astype("<u4")
 
 
 def epoch_seconds(

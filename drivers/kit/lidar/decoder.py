@@ -79,7 +79,13 @@ class PacketDecoder(ABC):
 
 
 class PacketEncoder(ABC):
-    """Encoder of columns to packets, the inverse of a `PacketDecoder`, for emulated devices."""
+    """Encoder of columns to packets, the inverse of a `PacketDecoder`, for emulated devices.
+
+    Attributes:
+        mode: return mode, as in the packets.
+    """
+
+    mode: int
 
     @abstractmethod
     def encode(self, columns: Columns, first_number: int = 0) -> Packets:

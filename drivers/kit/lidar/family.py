@@ -42,6 +42,9 @@ FAMILY_OPTIONS: OptionTable = {
     "cut_deg": Option(
         "float", 0.0, "azimuth at which a sweep begins [deg]", minimum=0.0, maximum=360.0
     ),
+    "packets": Option(
+        "bool", False, "record the packets, too, from which `recorder redecode` makes sweeps again"
+    ),
     "port": Option(
         "int", None, "pcap: UDP port of the packets (default: any)", minimum=1, maximum=65535
     ),
@@ -58,6 +61,9 @@ FAMILY_OPTIONS: OptionTable = {
     "mount": MOUNT_OPTION,
 }
 """Options of every family."""
+
+SINGLE_RETURNS = ("first", "last", "strongest")
+"""Return modes of one return."""
 
 CONTROL_OPTIONS: OptionTable = {
     "udp_dest": Option(
@@ -82,6 +88,7 @@ FAMILY_SCHEMES = {
     "bag": "PATH[#TOPIC]: packets of a ROS driver in a ROS 2 bag (MCAP, SQLite)",
     "mcap": "as bag",
     "sim": "a drive past houses, vehicles, people and poles, seen by any model",
+    "packets": "DIR[#SENSOR]: the recorded packets of a session, decoded again",
 }
 """Sources of every family."""
 
@@ -125,6 +132,11 @@ class Family(ABC):
     fault: str = ""
     """Why the last datagram was no packet with ranges."""
 
+    device_packet = b""
+    """Packet in which the device describes itself; empty while none came."""
+    recorded_angles: Angles | None = None
+    """Angles of a recording, which hold where the config names no file."""
+
     def __init__(self, sensor: SensorConfig) -> None:
         self.sensor = sensor
 
@@ -137,9 +149,9 @@ class Family(ABC):
         """
 
     def wanted_model(self) -> str:
-        """Return the model that packets must be of: configured, or told by the lidar; "": any."""
+        """Return the model of all packets, by the config or the lidar itself; "": any."""
         told = None if self.device is None else self.device.identity.get("model")
-        wanted = self.sensor.options.get("model") or told
+        wanted = str(self.sensor.options.get("model") or told)
         return wanted if wanted in self.models else ""
 
     def make_control(self) -> Control:
@@ -151,9 +163,9 @@ class Family(ABC):
         raise SourceError(f"{self.sensor.name}: {self.sensor.scheme}: has no control")
 
     def is_packet(self, payload: bytes) -> bool:
-        """Return whether a datagram may be a packet with ranges."""
+        """Return whether a datagram is a packet with ranges, as the lidar is set to send."""
         try:
-            self.make_decoder(payload)
+            self._check_told(self.make_decoder(payload))
         except FormatError as error:
             self.fault = str(error)
             return False
@@ -162,6 +174,15 @@ class Family(ABC):
     def side_ports(self) -> Sequence[int]:
         """Return further UDP ports of this machine, for the packets of `take_side_packet`."""
         return ()
+
+    def _check_told(self, decoder: PacketDecoder) -> None:
+        """Raise FormatError for packets from before the lidar was set to its return mode."""
+        told = None if self.device is None else self.device.settings.get("return_mode")
+        if told is not None and (told in SINGLE_RETURNS) != (len(decoder.returns) == 1):
+            returns = " and ".join(decoder.returns)
+            raise FormatError(
+                f"a packet of the returns {returns}, while the lidar is set to {told}"
+            )
 
     def take_side_packet(self, payload: bytes) -> bool:  # noqa: ARG002  most devices send no others
         """Take in a packet of the device's state or of its IMU, before the stream is started.
@@ -208,6 +229,8 @@ class Family(ABC):
         try:
             if path is not None:
                 angles = read_angles(Path(path), decoder.channels, decoder.unit_mm, decoder.model)
+            elif self.recorded_angles is not None:
+                angles = self.recorded_angles
             else:
                 told = self.read_sensor_angles(decoder)
                 angles = told if told is not None else read_default(self.table, decoder.model)
@@ -227,7 +250,8 @@ class Family(ABC):
             )
         form = FormWatch(decoder, self.make_decoder)
         beams = self.describe(decoder, angles)
-        return SweepStream(self.sensor, decoder, beams, live=live, form=form)
+        told_by = self.device_packet
+        return SweepStream(self.sensor, decoder, beams, live=live, form=form, device_packet=told_by)
 
     def make_blank_packet(self, model: str) -> bytes:
         """Return a packet of a model without measurements, such as `start` takes.
@@ -280,6 +304,7 @@ class FamilyDriver(SourceDriver):
     family: ClassVar[type[Family]]
     schemes: ClassVar[dict[str, str]] = FAMILY_SCHEMES
     _bag: BagSource | None = None
+    _recorded_ns: int | None = None  # first stamp of the session whose packets are played
     live_schemes: ClassVar[frozenset[str]] = frozenset({"udp"})
     sim_origin_ns = 1_700_000_000_000_000_000
 
@@ -299,6 +324,13 @@ class FamilyDriver(SourceDriver):
             specs = self.begin(bag)
             self.ordered, self.clock_steps = True, bag.clock_steps
             return specs
+        if self.sensor.scheme == "packets":
+            from drivers.kit.lidar.recorded import RecordedPackets
+
+            recorded = RecordedPackets(family)
+            specs = self.begin(recorded)
+            self.ordered, self._recorded_ns = True, recorded.origin_ns
+            return specs
         from drivers.kit.lidar.played import CaptureSource
 
         return self.begin(CaptureSource(family))
@@ -315,4 +347,6 @@ class FamilyDriver(SourceDriver):
     @property
     def origin_ns(self) -> int | None:
         """Source stamp at the session's start; None: the first item's stamp."""
+        if self._recorded_ns is not None:
+            return self._recorded_ns
         return super().origin_ns if self._bag is None else self._bag.origin_ns

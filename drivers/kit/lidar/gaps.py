@@ -62,8 +62,8 @@ class AzimuthGaps:
         waited = np.diff(host_ns, prepend=first[2]) / step_ns
         allowed = np.maximum(2, _UNEVEN * turned)
         agrees = (passed > 0) & (np.abs(self._beyond_turns(passed - turned)) < allowed)
-        # The clock may have stepped ahead by whole turns; a capture may have no stamps, and packets
-        # may arrive late.
+        # The clock may have stepped by whole turns, for which the host has not waited; packets may
+        # have been held up, and a capture may have no stamps.
         agrees &= (waited == 0) | (passed - waited < 0.75 * self._per_turn)
         turns = np.maximum(np.rint((waited - turned) / self._per_turn), 0)
         by_host = np.rint(turned + turns * self._per_turn)

@@ -52,8 +52,8 @@ def make_rays(beams: Beams, columns: Columns) -> Rays:
     ).T
     column = np.broadcast_to(columns.azimuth.astype(np.float64), shape)
     if beams.turns_while_firing:
-        ahead: npt.NDArray[np.int64] = np.diff(columns.azimuth.astype(np.int64))
-        step = np.median(ahead % beams.turn)
+        steps = np.asarray(np.diff(columns.azimuth.astype(np.int64)), np.int64) % beams.turn
+        step = np.median(steps)
         column = column + firing_ns / beams.column_ns * step
     turned = column * (2 * np.pi / beams.turn)
     offset = np.radians(beams.azimuth_deg)[:, None]
@@ -133,7 +133,7 @@ class SpinningScene:
         count = self._packets * decoder.columns
         self.period_ns = round(count * decoder.column_ns)
         azimuth = np.arange(count) * decoder.turn // count
-        shape = 1, count, decoder.channels
+        shape = len(decoder.returns), count, decoder.channels
         empty = Columns(
             azimuth.astype("<u4"),
             START_NS + np.rint(np.arange(count) * decoder.column_ns).astype(np.int64),
@@ -149,8 +149,15 @@ class SpinningScene:
         self._fires = np.array([[t is not None for t in row] for row in decoder.states.values()])
         self._most = min(65535, (1 << 14) - 1 if decoder.confidence else 65535)
 
-    def sweep(self, index: int) -> tuple[Packets, npt.NDArray[np.int64]]:
-        """Return a sweep's packets, and the times at which they are complete, ns."""
+    def sweep(self, index: int, shift_ns: int = 0) -> tuple[Packets, npt.NDArray[np.int64]]:
+        """Return a sweep's packets, and the times at which they are complete, ns.
+
+        All returns of a measurement are the same.
+
+        Args:
+            index: of the sweep.
+            shift_ns: by which the lidar's clock is ahead.
+        """
         decoder, since_ns = self._decoder, index * self.period_ns
         distance, percent = self._view.look(index, since_ns * 1e-9)
         ranges = np.rint(distance * (1000 / decoder.unit_mm))
@@ -160,14 +167,16 @@ class SpinningScene:
             places = {state: place for place, state in enumerate(decoder.states)}
             chosen = [places.get(state, 0) for state in states.tolist()]
             ranges = np.where(self._fires[chosen].T, ranges, 0)
+        light = np.where(ranges > 0, percent, 0)
         columns = replace(
             self._columns,
-            t_ns=self._columns.t_ns + since_ns,
-            ranges=ranges.T.astype("<u2")[None],
-            reflectivity=np.where(ranges > 0, percent, 0).T.astype("u1")[None],
+            t_ns=self._columns.t_ns + since_ns + shift_ns,
+            ranges=np.broadcast_to(ranges.T.astype("<u2"), self._columns.ranges.shape),
+            reflectivity=np.broadcast_to(light.T.astype("u1"), self._columns.ranges.shape),
         )
         packets = self._encoder.encode(columns, index * self._packets)
-        ends = columns.t_ns[decoder.columns - 1 :: decoder.columns] + round(decoder.column_ns)
+        ends = columns.t_ns[decoder.columns - 1 :: decoder.columns] - shift_ns
+        ends = ends + round(decoder.column_ns)
         return packets, ends
 
 

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,14 +19,20 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from drivers.kit.driver import Item, Lost, Sample, SensorConfig, State, incomplete
+from drivers.kit.driver import Encoded, Item, Lost, Sample, SensorConfig, State, incomplete
 from drivers.kit.lidar.clock import ClockWatch
 from drivers.kit.lidar.decoder import PacketDecoder, Packets
 from drivers.kit.lidar.form import FormChangedError, FormWatch
 from drivers.kit.lidar.gaps import AzimuthGaps
 from drivers.kit.lidar.order import Ordered, PacketOrder, TimeOrder
+from drivers.kit.lidar.raw_packets import (
+    DEVICE,
+    DEVICE_PACKET,
+    PacketLog,
+    packets_channel,
+)
 from drivers.kit.lidar.sweeps import Sweep, SweepAssembly, fill_channels
-from recorder.codecs.beams import BEAMS, Beams
+from recorder.codecs.beams import BEAMS, PACKETS, Beams
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 
 SPARE: Final = 1.03
@@ -42,11 +49,12 @@ class SweepStream:
     """Converter of one lidar's packets to items.
 
     Args:
-        sensor: the sensor's entry, with the option ``cut_deg``.
+        sensor: the sensor's entry, with the options ``cut_deg`` and ``packets``.
         decoder: of its packets.
         beams: the description of its beams.
         live: the sensor is a device: missing packets were lost in the network.
         form: watch of packets that the decoder cannot decode; None: they are only counted.
+        device_packet: what the device told of itself, which the decoder needs; empty: nothing.
 
     Attributes:
         corrupt: packets that could not be decoded since the last sweep.
@@ -60,6 +68,7 @@ class SweepStream:
         *,
         live: bool,
         form: FormWatch | None = None,
+        device_packet: bytes = b"",
     ) -> None:
         self._sensor, self._decoder, self._beams = sensor, decoder, beams
         self._cause = "network" if live else "device"
@@ -76,6 +85,8 @@ class SweepStream:
             interval_ns = decoder.column_ns * decoder.columns
             self._order = TimeOrder(interval_ns, decoder.clock_span_ns)
             self._gaps = AzimuthGaps(decoder.turn, self._step, decoder.column_ns, decoder.columns)
+        self._log = PacketLog(decoder.packet_bytes) if sensor.options["packets"] else None
+        self._device_packet = device_packet
         self._form, self._clock = form, ClockWatch()
         self._began_ns: int | None = None  # device time of the last sweep's first column
         self._told_hz = self._turned_hz = self._rate_hz = decoder.rate_hz or 10.0
@@ -110,15 +121,23 @@ class SweepStream:
             specs.append(ChannelSpec("state", "raw", "u1", shape[1:], what))
         specs.append(ChannelSpec("azimuth", "raw", "u4", shape[1:], "azimuth of each column", turn))
         specs.append(ChannelSpec("t_col", "raw", "u8", shape[1:], text, "ns", device_time=True))
+        files = {BEAMS: self._beams.to_text()}
+        size = sum(channel.sample_bytes for channel in specs)
+        if self._log is not None:
+            specs.append(packets_channel(decoder.packet_bytes))
+            size += math.ceil(self._per_turn / decoder.columns) * decoder.packet_bytes
+            if self._device_packet:
+                files[DEVICE] = json.dumps({DEVICE_PACKET: self._device_packet.hex()})
         return [
             StreamSpec(
                 self._sensor.name,
                 tuple(specs),
+                bytes_per_sample=size // 2,
                 rate_hz=round(decoder.rate_hz, 1) or None,
                 device_clock=True,
                 finite=finite,
                 description=f"{decoder.vendor} {decoder.model}, one sample a sweep, staggered",
-                files={BEAMS: self._beams.to_text()},
+                files=files,
                 settings={
                     "vendor": decoder.vendor,
                     "model": decoder.model,
@@ -195,9 +214,12 @@ class SweepStream:
         columns = decoder.decode(ordered.packets, ordered.t_ns + self._offset_ns)
         per_packet = len(columns.azimuth) // len(ordered)
         host_ns = np.repeat(ordered.t_ns, per_packet)
-        if columns.host_ns is not None:  # columns that begin in one packet and end in the next
+        columns_span = columns.host_ns is not None  # they begin in one packet and end in the next
+        if columns.host_ns is not None:
             host_ns = columns.host_ns - self._offset_ns
         columns = replace(columns, host_ns=host_ns)
+        if self._log is not None:
+            self._log.add(ordered.packets, ordered.t_ns, len(host_ns), spare=int(columns_span))
         if not len(host_ns):
             return
         if self._gaps is not None:
@@ -221,7 +243,10 @@ class SweepStream:
         t_ns, device_ns = int(columns.host_ns.max()), int(columns.t_ns.max())
         if sweep.lost_before:
             yield Lost(name, t_ns, self._cause, sweep.lost_before)
-        data, beyond = fill_channels(columns, self._width)
+        images, beyond = fill_channels(columns, self._width)
+        data: dict[str, npt.NDArray[Any] | Encoded] = {**images}
+        if self._log is not None:
+            data[PACKETS] = [self._log.take(len(columns.azimuth), t_ns, t_ns + self._offset_ns)]
         yield Sample(name, np.array([t_ns], np.int64), data, np.array([device_ns], np.int64))
         report: dict[str, Any] = {}
         if missing := sweep.missing + beyond:

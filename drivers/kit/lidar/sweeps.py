@@ -20,6 +20,7 @@ from drivers.kit.lidar.columns import Columns
 
 _BACK: Final = 4.0
 """Columns by which the azimuth of an uneven motor may go back at most."""
+_MOST_TURNS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class SweepAssembly:
     """Assembler of columns, which come in order, to sweeps.
 
     The first sweep may begin behind the cut, and the last one end before it: what lies outside is
-    not missing.
+    not missing.  A lidar that does not turn ends a sweep after the columns of four turns.
 
     Args:
         turn: azimuths of a turn.
@@ -51,7 +52,9 @@ class SweepAssembly:
 
     def __init__(self, turn: int, cut: int, step: float) -> None:
         self._turn, self._cut, self._step = turn, cut, step
+        self._most = round(_MOST_TURNS * turn / step)
         self._parts: list[Columns] = []
+        self._count = 0  # columns in the parts
         self._missing = self._lost = 0
         self._last = 0  # azimuth of the last column, from the cut
 
@@ -88,16 +91,19 @@ class SweepAssembly:
             self._missing, self._lost = head, turns - 1
         self._add(columns, begin, len(past))
         self._last = int(past[-1])
+        if self._count > self._most:
+            yield from self.finish()
 
     def finish(self) -> Iterator[Sweep]:
         """Yield the present sweep, which may not be whole."""
         if self._parts:
             yield Sweep(Columns.join(self._parts), self._missing, self._lost)
-        self._parts, self._missing, self._lost = [], 0, 0
+        self._parts, self._missing, self._lost, self._count = [], 0, 0, 0
 
     def _add(self, columns: Columns, begin: int, end: int) -> None:
         if begin < end:
             self._parts.append(columns.part(begin, end))
+            self._count += end - begin
 
 
 def fill_channels(sweep: Columns, width: int) -> tuple[dict[str, npt.NDArray[Any]], int]:

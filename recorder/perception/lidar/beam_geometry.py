@@ -79,7 +79,7 @@ class TurningMirrors:
 
         def read(adjustments: bytes) -> Floats:
             values = np.frombuffer(adjustments, np.int8).reshape(shape)
-            return np.radians(values * _ADJUSTMENT_DEG)
+            return np.asarray(np.radians(values * _ADJUSTMENT_DEG))
 
         self._azimuth_adjust = read(beams.mirrors.azimuth_adjust)
         self._elevation_adjust = read(beams.mirrors.elevation_adjust)
@@ -97,7 +97,8 @@ class TurningMirrors:
         inside = behind <= (ends - begins) % self._turn
         chosen = np.take_along_axis(behind, np.argmax(inside, axis=0)[None], axis=0)[0]
         turned = np.where(inside.any(axis=0), chosen * (4 * np.pi / self._turn), np.nan)
-        return turned + self._azimuth[:, None] + self._interpolate(self._azimuth_adjust, column)
+        azimuth = turned + self._azimuth[:, None]
+        return np.asarray(azimuth + self._interpolate(self._azimuth_adjust, column))
 
     def find_elevations(self, column: Floats) -> Floats:
         """Return elevations, rad [channels, columns]."""

@@ -197,3 +197,42 @@ def test_damaged_packets_are_found() -> None:
     assert found.tolist() == [True, False, False, False, False]
     with pytest.raises(FormatError, match="unknown return mode 0x36"):
         HesaiDecoder(MODELS["PandarXT32"], packet[:1062] + b"\x36" + packet[1063:])
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "returns"),
+    [
+        ("PandarQT64", 0x33, ["first"]),
+        ("PandarQT64", 0x34, ["second"]),
+        ("PandarQT64", 0x37, ["strongest"]),
+        ("PandarQT64", 0x38, ["last"]),
+        ("PandarQT64", 0x39, ["last", "strongest"]),
+        ("PandarQT64", 0x3A, ["first", "second"]),
+        ("PandarQT64", 0x3B, ["first", "last"]),
+        ("PandarQT64", 0x3C, ["first", "strongest"]),
+        ("PandarQT64", 0x3E, ["strongest", "second"]),
+        ("PandarXT32M", 0x3D, ["first", "last", "strongest"]),
+        # XT and OT128 send them in the other order.
+        ("PandarXT32", 0x3B, ["last", "first"]),
+        ("OT128", 0x3B, ["last", "first"]),
+    ],
+)
+def test_the_order_of_returns(name: str, mode: int, returns: list[str]) -> None:
+    manual = MANUALS[name]
+    blocks = np.arange(manual.blocks * manual.channels).reshape(manual.blocks, -1)
+    packet = build(manual, blocks, [0] * manual.blocks, mode=mode)
+    decoder = HesaiDecoder(find_model(packet), packet)
+    assert list(decoder.returns) == returns
+    columns = decoder.decode(np.frombuffer(packet, np.uint8)[None], np.zeros(1, np.int64))
+    first = [manual.channels * k for k in range(len(returns))]
+    assert columns.ranges[:, 0, 0].tolist() == first  # as the blocks follow one another
+
+
+@pytest.mark.parametrize("name", ["PandarXT32", "QT128", "Pandar40P"])
+def test_a_return_mode_that_blocks_cannot_have(name: str) -> None:
+    manual = MANUALS[name]
+    packet = build(
+        manual, np.zeros((manual.blocks, manual.channels), int), [0] * manual.blocks, mode=TRIPLE
+    )
+    with pytest.raises(FormatError, match=rf"0x3d, whose 3 returns the \d+ blocks of a {name}"):
+        HesaiDecoder(find_model(packet, name), packet)

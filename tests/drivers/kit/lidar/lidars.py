@@ -106,9 +106,9 @@ class Lidar:
         packets = self.decoder.encode(columns, first_number)
         return packets, columns.t_ns[self.decoder.columns - 1 :: self.decoder.columns]
 
-    def start(self, packets: Packets, **options: Any) -> SweepStream:
+    def start(self, sent: Packets, **options: Any) -> SweepStream:
         """Return a stream that begins with a first packet."""
-        stream = make_family(self.model, **options).start(packets[0].tobytes(), live=True)
+        stream = make_family(self.model, **options).start(sent[0].tobytes(), live=True)
         assert isinstance(stream, SweepStream)
         return stream
 

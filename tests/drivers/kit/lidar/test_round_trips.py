@@ -37,8 +37,10 @@ def test_columns_are_the_same_after_packets(model: str, mode: int) -> None:
     assert np.array_equal(found.ranges, columns.ranges)
     assert np.array_equal(found.reflectivity, columns.reflectivity)
     if columns.confidence is not None:
+        assert found.confidence is not None
         assert np.array_equal(found.confidence, columns.confidence)
     if columns.state is not None and model != "QT128":
+        assert found.state is not None
         assert np.array_equal(found.state, columns.state)
     assert np.abs(found.t_ns - columns.t_ns).max() <= 1000  # packets have microseconds
     turned = np.abs(found.azimuth.astype(int) - columns.azimuth.astype(int))

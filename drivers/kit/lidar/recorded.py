@@ -1,0 +1,148 @@
+"""Source ``packets:DIR[#SENSOR]``: the recorded packets of a session's lidar, decoded again.
+
+The sweeps are those of the recording, bit for bit, where the options are the same.  Where a sweep
+of the recording is missing, it is `Lost`, cause ``recorded``, and decoding begins anew behind it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from drivers.kit.driver import Item, Lost, Sample, State
+from drivers.kit.lidar.calibration import Angles
+from drivers.kit.lidar.family import Family, PacketStream
+from drivers.kit.lidar.raw_packets import AGAIN, AGE, DEVICE, DEVICE_PACKET, PACKET, STAMP
+from recorder.codecs.beams import BEAMS, PACKETS, Beams
+from recorder.codecs.storage.points import PointsReader
+from recorder.codecs.streams import StreamSpec
+from recorder.common.errors import FormatError, SessionError
+from recorder.session.playback import recorded_spec
+from recorder.session.reader import Session
+from recorder.session.stream import Stream
+
+
+class RecordedPackets:
+    """Source of a session's recorded packets.
+
+    The angles are the recorded ones, if the config names no file.
+
+    Args:
+        family: the vendor's family.
+
+    Attributes:
+        origin_ns: first stamp of the session, epoch ns.
+    """
+
+    origin_ns = 0
+
+    def __init__(self, family: Family) -> None:
+        self._family, self._sensor = family, family.sensor
+        self._session: Session | None = None
+        self._given = 0  # sweeps since decoding began
+
+    def open(self) -> Sequence[StreamSpec]:
+        """Open the session and declare the stream; SourceError if it has no such packets."""
+        folder, named = self._sensor.path_and_part()
+        try:
+            session = self._session = Session(folder)
+            name = self._sensor.name if named is None else named
+            self._stream = stream = session.stream(name)
+            if PACKETS not in stream.meta:
+                raise SessionError(f"{name}: has no packets: recorded without `packets: true`")
+            if not len(stream):
+                raise SessionError(f"{name}: has no sweep")
+            self.origin_ns = int(stream.t_ns[0]) if session.first_ns is None else session.first_ns
+            self._recall(recorded_spec(stream))
+            return self._start(0).specs(finite=True)
+        except (SessionError, FormatError) as error:
+            raise self._sensor.fault(error) from None
+
+    def _recall(self, spec: StreamSpec) -> None:
+        """Give the family what the recording has of the device."""
+        beams = Beams.of_text(spec.files.get(BEAMS, ""), f"{spec.name}: {BEAMS}")
+        self._family.recorded_angles = Angles(
+            tuple(beams.elevation_deg),
+            tuple(beams.azimuth_deg),
+            tuple(beams.rise_mm),
+            origin=beams.calibration,
+            sha256=beams.calibration_sha256,
+            two_point=beams.two_point,
+            mirrors=beams.mirrors,
+        )
+        if (text := spec.files.get(DEVICE)) is not None:
+            try:
+                packet = bytes.fromhex(json.loads(text)[DEVICE_PACKET])
+            except (ValueError, KeyError, TypeError) as error:
+                raise FormatError(f"{spec.name}: {DEVICE}: {error!r}") from None
+            self._family.take_side_packet(packet)
+
+    def _start(self, index: int) -> PacketStream:
+        """Return a new stream of the packets from a sweep on."""
+        rows = self._read(self._stream, index)
+        if not len(rows):
+            raise FormatError(f"{self._stream.path / PACKETS}: sample {index} has no packet")
+        return self._family.start(rows[PACKET][0].tobytes(), live=False)
+
+    @staticmethod
+    def _read(stream: Stream, index: int) -> npt.NDArray[Any]:
+        reader = stream.channels[PACKETS]
+        assert isinstance(reader, PointsReader)
+        return reader.sweep(index)
+
+    def items(self) -> Iterator[Item]:
+        """Yield the sweeps; SourceError at damage, after the sweeps before it."""
+        stream, decoding = self._stream, None  # numbers begin again with another driver
+        times, numbers = stream.t_ns, stream.seq
+        fed = 0
+        try:
+            for index in range(len(stream)):
+                gap = 0
+                if index and numbers is not None:
+                    gap = int(numbers[index]) - int(numbers[index - 1]) - 1
+                rows = self._read(stream, index)
+                if decoding is None or gap:
+                    if decoding is not None:
+                        yield from self._end(decoding, fed)
+                    if gap > 0:
+                        yield Lost(self._sensor.name, int(times[index]), "recorded", gap)
+                    decoding, fed = self._start(index), 0
+                    self._skips = bool(rows[AGAIN][0])
+                    self._given = 0
+                else:
+                    rows = rows[rows[AGAIN] == 0]
+                fed += 1
+                if len(rows):
+                    arrived = int(times[index]) - rows[AGE]
+                    packets = np.ascontiguousarray(rows[PACKET])
+                    epoch_ns = rows[STAMP] - rows[AGE]
+                    yield from self._pass(decoding.take(packets, arrived, epoch_ns))
+            if decoding is not None:
+                yield from self._end(decoding, fed)
+        except (SessionError, FormatError) as error:
+            raise self._sensor.fault(error) from None
+
+    def _end(self, decoding: PacketStream, fed: int) -> Iterator[Item]:
+        """Yield the sweeps that wait: as many as are recorded, of the next there is a begin."""
+        for item in self._pass(decoding.finish()):
+            if isinstance(item, Sample) and self._given > fed:
+                return
+            yield item
+
+    def _pass(self, items: Iterator[Item]) -> Iterator[Item]:
+        """Yield items from the cut on: columns before it are of a sweep that is not recorded."""
+        for item in items:
+            if self._skips and not (isinstance(item, State) and item.lasting):
+                self._skips = not isinstance(item, Sample)
+                continue
+            self._given += isinstance(item, Sample)
+            yield item
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
