@@ -1,9 +1,9 @@
 """Recording of a lidar of 128 channels at 20 Hz with two returns: CPU of the driver and the writer.
 
 A separate process sends the packets of a QT128 on loopback: 1800 columns a turn, a packet each,
-36,000 a second, as its emulator encodes them, with ranges of walls, noise, and second returns of
-which half repeat the first.  ``recorder run`` records them, in turns without and with the packets.
-Columns that were sent and neither recorded nor counted as missing are missing.
+36,000 a second, as the driver's encoder makes them, with ranges of walls and noise, and second
+returns of which four of five repeat the first.  ``recorder run`` records them, in turns without and
+with the packets.  Columns that are not in the sweeps between the first and the last are missing.
 """
 
 from __future__ import annotations
@@ -71,10 +71,11 @@ def _record(run: Run, hz: float, seconds: float, keep: bool, folder: Path) -> di
         run.note(f"exit code {done.exit_code}")
     with Session(next(folder.rglob("s/lidar")).parent) as session:
         t_col = session.streams["lidar"].read(0, len(session.streams["lidar"]), ["t_col"])["t_col"]
+    print(done.cpu)
     columns = np.count_nonzero(t_col[1:-1], axis=1)
     lost = sum(done.streams["lidar"]["lost"].values())
     return {
-        "driver": done.cpu["hesai"] / seconds,
+        "driver": done.cpu["lidar"] / seconds,
         "writer": done.cpu["writer"] / seconds,
         "mb": done.bytes / seconds / 1e6,
         "missing": float((_COLUMNS - columns).sum()) + _COLUMNS * lost,
@@ -89,9 +90,10 @@ def make_turns(decoder: HesaiDecoder, hz: float) -> npt.NDArray[np.uint8]:
     walls = 6 / np.maximum(np.abs(np.cos(around)), 0.15)[:, None]
     down = np.linspace(0.9, 0.02, decoder.channels)[None, :]
     range_m = np.minimum(walls * (1 + down / 3), 2.5 / down)
-    first = range_m / 0.004 + dice.normal(0, 3, range_m.shape)
-    first[dice.random(first.shape) < 0.1] = 0
-    second = np.where(dice.random(first.shape) < 0.5, first, first * dice.uniform(1, 1.5))
+    first = range_m / 0.004 + dice.normal(0, 1.5, range_m.shape)
+    first[np.sin(5 * around) > 0.9] = 0  # a tenth sees the sky
+    other = np.repeat(dice.random((len(first) // 8, decoder.channels)) < 0.2, 8, axis=0)
+    second = np.where(other, first * 1.3 + dice.normal(0, 1.5, first.shape), first)
     ranges = np.clip(np.stack([first, second]), 0, 65_535).astype("<u2")
     bright = 30 + 20 * np.sin(7 * around)[:, None] + dice.normal(0, 2, first.shape)
     reflectivity = np.broadcast_to(np.clip(bright, 0, 255).astype("u1"), ranges.shape)

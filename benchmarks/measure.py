@@ -19,6 +19,7 @@ _LABELS = {
     "recorder.viewers.live": "live",
     "recorder.recording.triggers": "triggers",
     "drivers.can": "can",
+    "drivers.hesai": "lidar",
     "benchmarks.rig_drivers.camera": "camera",
     "benchmarks.rig_drivers.lidar": "lidar",
     "benchmarks.rig_drivers.radar": "radar",

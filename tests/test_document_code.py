@@ -26,6 +26,7 @@ from recorder.config.loading import load_config
 from recorder.perception.import_map import read_import_map
 from recorder.recording.supervisor.driver_registry import driver_schema, prefetch
 from tests.api.rig import drive
+from tests.session import beam_sweeps
 from tests.session.build import Builder, full_session, sweeps_spec
 from tests.session.simulated import SMALL
 
@@ -71,6 +72,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     clouds = Builder(folder / "sessions/clouds")
     clouds.add(sweeps_spec("front"), count=3)
     clouds.close()
+    beam_sweeps.drive(folder / "sessions/lidars")
     for name in ("drive_p001", "rig-1_2025_06_01_10_00_00"):
         Builder(folder / "sessions" / name).close()
     drive(folder / "sessions" / "drive", 0.3, SMALL)

@@ -33,8 +33,8 @@ class Tail:
         azimuth_state: OT128's 2 bits for each block, from the highest down, u2; 0: none.
         operational_state: OT128's, u1; 0: none.
         shutdown: 1 once a high temperature shut the lasers off, u1; 0: none.
-        safety: the functional safety's version, u1, its state, u1, whose highest 3 bits are the
-            lidar's and the next 3 the faults', u1, and the code of a fault, u2; 0: none.
+        safety: the functional safety's version, u1, the lidar's state in 3 bits, the fault's type
+            in 2 and a counter in 3, u1, a number, u1, and the code of a fault, u2; 0: none.
         seconds: see `date`.
     """
 

@@ -152,7 +152,7 @@ class HesaiDecoder(PacketDecoder, PacketEncoder):
         model, tail = self._model, self._model.tail
         sound = packets[:, tail.mode] == self.mode
         begin = b"\xff\xee" if not model.header else MARK
-        sound &= (packets[:, :2] == np.frombuffer(begin, np.uint8)).all(axis=1)
+        sound &= (packets[:, 0] == begin[0]) & (packets[:, 1] == begin[1])
         if not tail.seconds:
             date = packets[:, tail.date : tail.date + 6].T
             for values, least, most in zip(
@@ -222,7 +222,7 @@ class HesaiDecoder(PacketDecoder, PacketEncoder):
         if tail.safety:
             status, at = int(newest[tail.safety + 1]), tail.safety + 3
             state["safety_lidar_state"] = status >> 5
-            state["safety_fault_state"] = status >> 2 & 7
+            state["safety_fault_type"] = status >> 3 & 3
             state["safety_fault_code"] = f"{int(newest[at]) + 256 * int(newest[at + 1]):#06x}"
         return state
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from drivers.kit.driver import Item, Lost
 from drivers.kit.lidar.family import Family, PacketStream
+from drivers.kit.lidar.stream import FIRST, SweepStream
 from drivers.kit.mcap_source import clock_steps, open_bag
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError
@@ -84,19 +85,29 @@ class BagSource:
     def _find_first(self, topic: str) -> PacketStream:
         """Return the stream of the first packet with ranges, and take what precedes it."""
         first, seen = b"", 0
+        firsts: list[bytes] = []
         for timed in self._messages():
             if isinstance(timed, Cut) or timed.problem is not None:
                 continue
             for _, payload in _list_packets(timed, 0):
                 seen += 1
-                if not self._family.take_side_packet(payload) and not first:
+                asks = not first or self._family.awaits_side_packets()
+                if asks and self._family.take_side_packet(payload):
+                    continue
+                if not first:
                     first = payload if self._family.is_packet(payload) else b""
-            if seen > _LOOKED_AT or (first and not self._family.awaits_side_packets()):
+                if first:
+                    firsts.append(payload)
+            enough = len(firsts) >= FIRST and not self._family.awaits_side_packets()
+            if seen > _LOOKED_AT or enough:
                 break
         if not first:
             models = " or ".join(self._family.models)
             raise FormatError(f"topic {topic!r} has no packet of {models}, but {seen} others")
-        return self._family.start(first, live=False)
+        stream = self._family.start(first, live=False)
+        if isinstance(stream, SweepStream):
+            stream.measure_payloads(firsts[:FIRST])
+        return stream
 
     def _messages(self) -> Generator[Timed | Cut]:
         bag = self._bag

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import yaml
 
-from recorder.codecs.beams import Mirrors, TwoPoint
+from recorder.codecs.beams import Beams, Mirrors, TwoPoint
 from recorder.common.errors import FormatError
 
 DEFAULT: Final = "default"
@@ -49,6 +49,19 @@ class Angles:
     mirrors: Mirrors | None = None
     origin: str = DEFAULT
     sha256: str = ""
+
+
+def angles_of(beams: Beams) -> Angles:
+    """Return the angles of recorded beams."""
+    return Angles(
+        tuple(beams.elevation_deg),
+        tuple(beams.azimuth_deg),
+        tuple(beams.rise_mm),
+        origin=beams.calibration,
+        sha256=beams.calibration_sha256,
+        two_point=beams.two_point,
+        mirrors=beams.mirrors,
+    )
 
 
 def read_default(table: Path, model: str) -> Angles:

@@ -13,6 +13,7 @@ from drivers.kit.lidar.calibration import (
     DEFAULT,
     SENSOR,
     Angles,
+    angles_of,
     parse_angles,
     read_angles,
     read_default,
@@ -134,8 +135,8 @@ class Family(ABC):
 
     device_packet = b""
     """Packet in which the device describes itself; empty while none came."""
-    recorded_angles: Angles | None = None
-    """Angles of a recording, which hold where the config names no file."""
+    recorded: Beams | None = None
+    """Beams of a recording, whose angles hold where the config names no file."""
 
     def __init__(self, sensor: SensorConfig) -> None:
         self.sensor = sensor
@@ -229,8 +230,8 @@ class Family(ABC):
         try:
             if path is not None:
                 angles = read_angles(Path(path), decoder.channels, decoder.unit_mm, decoder.model)
-            elif self.recorded_angles is not None:
-                angles = self.recorded_angles
+            elif self.recorded is not None:
+                angles = angles_of(self.recorded)
             else:
                 told = self.read_sensor_angles(decoder)
                 angles = told if told is not None else read_default(self.table, decoder.model)
@@ -275,12 +276,17 @@ class Family(ABC):
             self.device.angles, SENSOR, decoder.channels, decoder.unit_mm, decoder.model
         )
 
+    def _find_serial(self) -> str:
+        if self.device is not None:
+            return str(self.device.identity.get("serial", ""))
+        return self.recorded.serial if self.recorded is not None else ""
+
     def describe(self, decoder: PacketDecoder, angles: Angles) -> Beams:
         """Return the description of a device's beams."""
         return Beams(
             vendor=decoder.vendor,
             model=decoder.model,
-            serial=str(self.device.identity.get("serial", "")) if self.device is not None else "",
+            serial=self._find_serial(),
             unit_mm=decoder.unit_mm,
             turn=decoder.turn,
             zero=self.zero,

@@ -12,6 +12,7 @@ import numpy as np
 from drivers.kit.driver import Item, State
 from drivers.kit.lidar.family import Family, PacketStream
 from drivers.kit.lidar.form import FormChangedError
+from drivers.kit.lidar.stream import FIRST, SweepStream
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError
 from recorder.formats.pcap.datagrams import (
@@ -53,6 +54,7 @@ class CaptureSource:
         fault: FormatError | None = None
         first: Datagram | None = None
         before: list[Datagram] = []
+        firsts: list[bytes] = []
         looked_at = 0
         try:
             for item in read_capture(self._file):
@@ -60,10 +62,13 @@ class CaptureSource:
                     continue
                 looked_at += 1
                 if first is not None:
-                    if item.source == first.source and item.port != first.port:
+                    if (item.source, item.port) == (first.source, first.port):
+                        firsts.append(item.payload)
+                    asks = self._family.awaits_side_packets()
+                    if asks and item.source == first.source and item.port != first.port:
                         self._family.take_side_packet(item.payload)
                 elif wanted in (None, item.port) and self._family.is_packet(item.payload):
-                    first = item
+                    first, firsts = item, [item.payload]
                     for each in before:
                         if each.source == first.source:
                             self._family.take_side_packet(each.payload)
@@ -71,12 +76,14 @@ class CaptureSource:
                     others[item.port] += 1
                     before += [item] if len(before) < _LOOKED_AT else []
                 enough = looked_at > _LOOKED_AT or not self._family.awaits_side_packets()
-                if first is not None and enough:
+                if enough and (len(firsts) >= FIRST or (firsts and looked_at > _LOOKED_AT)):
                     break
         except FormatError as error:
             fault = error
         if first is not None:
             self._stream = self._family.start(first.payload, live=False)
+            if isinstance(self._stream, SweepStream):
+                self._stream.measure_payloads(firsts)
             self._key = first.source, first.port
             return self._stream.specs(finite=True)
         seen = ", ".join(f"{port} ({count})" for port, count in others.most_common(8))

@@ -1,7 +1,7 @@
 """Source ``packets:DIR[#SENSOR]``: the recorded packets of a session's lidar, decoded again.
 
 The sweeps are those of the recording, bit for bit, where the options are the same.  Where a sweep
-of the recording is missing, it is `Lost`, cause ``recorded``, and decoding begins anew behind it.
+of the recording is missing, it is `Lost`, cause ``recorded``, and decoding restarts behind it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers.kit.driver import Item, Lost, Sample, State
-from drivers.kit.lidar.calibration import Angles
 from drivers.kit.lidar.family import Family, PacketStream
 from drivers.kit.lidar.raw_packets import AGAIN, AGE, DEVICE, DEVICE_PACKET, PACKET, STAMP
+from drivers.kit.lidar.stream import COLUMNS_PER_TURN, SweepStream
 from recorder.codecs.beams import BEAMS, PACKETS, Beams
 from recorder.codecs.storage.points import PointsReader
 from recorder.codecs.streams import StreamSpec
@@ -65,15 +65,8 @@ class RecordedPackets:
     def _recall(self, spec: StreamSpec) -> None:
         """Give the family what the recording has of the device."""
         beams = Beams.of_text(spec.files.get(BEAMS, ""), f"{spec.name}: {BEAMS}")
-        self._family.recorded_angles = Angles(
-            tuple(beams.elevation_deg),
-            tuple(beams.azimuth_deg),
-            tuple(beams.rise_mm),
-            origin=beams.calibration,
-            sha256=beams.calibration_sha256,
-            two_point=beams.two_point,
-            mirrors=beams.mirrors,
-        )
+        self._family.recorded = beams
+        self._per_turn = spec.settings.get(COLUMNS_PER_TURN)
         if (text := spec.files.get(DEVICE)) is not None:
             try:
                 packet = bytes.fromhex(json.loads(text)[DEVICE_PACKET])
@@ -86,7 +79,10 @@ class RecordedPackets:
         rows = self._read(self._stream, index)
         if not len(rows):
             raise FormatError(f"{self._stream.path / PACKETS}: sample {index} has no packet")
-        return self._family.start(rows[PACKET][0].tobytes(), live=False)
+        stream = self._family.start(rows[PACKET][0].tobytes(), live=False)
+        if isinstance(stream, SweepStream) and isinstance(self._per_turn, int | float):
+            stream.set_columns(self._per_turn)
+        return stream
 
     @staticmethod
     def _read(stream: Stream, index: int) -> npt.NDArray[Any]:

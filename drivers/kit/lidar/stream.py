@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -42,6 +43,16 @@ _RATE: Final = 0.1
 _ENOUGH: Final = 2
 """Sweeps in a row that are too wide: the speed has changed."""
 
+FIRST: Final = 40
+"""Packets of a device by which the columns of a turn are measured."""
+_LEAST_STEPS: Final = 6
+_FAST: Final = 3.0
+"""Columns that are so many times further apart than most have others missing between them."""
+_OTHER: Final = 0.15
+"""Share by which the measured columns of a turn differ from the table's, and are taken."""
+COLUMNS_PER_TURN: Final = "columns_per_turn"
+"""Setting of a stream."""
+
 Times = npt.NDArray[np.int64]
 
 
@@ -54,7 +65,7 @@ class SweepStream:
         beams: the description of its beams.
         live: the sensor is a device: missing packets were lost in the network.
         form: watch of packets that the decoder cannot decode; None: they are only counted.
-        device_packet: what the device told of itself, which the decoder needs; empty: nothing.
+        device_packet: packet in which the device describes itself; empty: the decoder needs none.
 
     Attributes:
         corrupt: packets that could not be decoded since the last sweep.
@@ -72,19 +83,8 @@ class SweepStream:
     ) -> None:
         self._sensor, self._decoder, self._beams = sensor, decoder, beams
         self._cause = "network" if live else "device"
-        self._per_turn = 1e9 / (decoder.column_ns * (decoder.rate_hz or 10.0))
-        self._step = decoder.turn / self._per_turn
-        self._width = math.ceil(self._per_turn * SPARE)
-        cut = round(sensor.options["cut_deg"] * decoder.turn / 360) % decoder.turn
-        self._assembly = SweepAssembly(decoder.turn, cut, self._step)
-        self._order: PacketOrder | TimeOrder
-        self._gaps: AzimuthGaps | None = None
-        if decoder.number_bits:
-            self._order = PacketOrder(decoder.number_bits)
-        else:
-            interval_ns = decoder.column_ns * decoder.columns
-            self._order = TimeOrder(interval_ns, decoder.clock_span_ns)
-            self._gaps = AzimuthGaps(decoder.turn, self._step, decoder.column_ns, decoder.columns)
+        self._set_columns(1e9 / (decoder.column_ns * (decoder.rate_hz or 10.0)))
+        self._first: list[tuple[Packets, Times, Times]] | None = [] if live else None
         self._log = PacketLog(decoder.packet_bytes) if sensor.options["packets"] else None
         self._device_packet = device_packet
         self._form, self._clock = form, ClockWatch()
@@ -92,8 +92,57 @@ class SweepStream:
         self._told_hz = self._turned_hz = self._rate_hz = decoder.rate_hz or 10.0
         self._wide = 0  # sweeps in a row that are too wide
         self._offset_ns = 0
+        self._declared = False
         self.corrupt = 0
         self._state: dict[str, Any] = {}
+
+    def _set_columns(self, per_turn: float) -> None:
+        """Set the number of columns of a turn."""
+        decoder = self._decoder
+        self._per_turn, self._step = per_turn, decoder.turn / per_turn
+        self._width = math.ceil(per_turn * SPARE)
+        cut = round(self._sensor.options["cut_deg"] * decoder.turn / 360) % decoder.turn
+        self._assembly = SweepAssembly(decoder.turn, cut, self._step)
+        self._order: PacketOrder | TimeOrder
+        self._gaps: AzimuthGaps | None = None
+        if decoder.number_bits:
+            self._order = PacketOrder(decoder.number_bits)
+        else:
+            column_ns = self._beams.column_ns
+            self._order = TimeOrder(column_ns * decoder.columns, decoder.clock_span_ns)
+            self._gaps = AzimuthGaps(decoder.turn, self._step, column_ns, decoder.columns)
+
+    def measure(self, packets: Packets) -> None:
+        """Measure the columns of a turn, of which some models have more than by the table.
+
+        Args:
+            packets: u1 [packets, packet_bytes], the device's first ones in order, about `FIRST`.
+        """
+        packets = packets[self._decoder.find_sound(packets)]
+        columns = self._decoder.decode(packets, np.zeros(len(packets), np.int64))
+        azimuth: Times = columns.azimuth.astype(np.int64)
+        steps: Times = np.asarray(np.diff(azimuth) % np.int64(self._decoder.turn))
+        steps = steps[(steps > 0) & (steps < _FAST * np.median(steps))] if len(steps) else steps
+        if len(steps) < _LEAST_STEPS:
+            return
+        per_turn = self._decoder.turn / float(steps.mean())
+        if abs(per_turn / self._per_turn - 1) > _OTHER:
+            self.set_columns(round(per_turn))
+
+    def measure_payloads(self, payloads: Sequence[bytes]) -> None:
+        """Measure by payloads, of which those of the right length count: `measure`."""
+        size = self.packet_bytes
+        own = b"".join(each for each in payloads if len(each) == size)
+        if own:
+            self.measure(np.frombuffer(own, np.uint8).reshape(-1, size))
+
+    def set_columns(self, per_turn: float) -> None:
+        """Set the columns of a turn where they are not those of the model's table."""
+        if per_turn == self._per_turn:
+            return
+        column_ns = 1e9 / (self._rate_hz * per_turn)
+        self._beams = msgspec.structs.replace(self._beams, column_ns=column_ns)
+        self._set_columns(per_turn)
 
     @property
     def packet_bytes(self) -> int:
@@ -101,8 +150,8 @@ class SweepStream:
         return self._decoder.packet_bytes
 
     def specs(self, *, finite: bool) -> list[StreamSpec]:
-        """Return the declaration of the stream."""
-        decoder = self._decoder
+        """Return the declaration of the stream, which does not change from then on."""
+        decoder, self._declared = self._decoder, True
         shape, unit = (decoder.channels, self._width), f"{decoder.unit_mm:g} mm"
         specs = []
         for number, name in enumerate(decoder.returns, 1):
@@ -144,6 +193,7 @@ class SweepStream:
                     "returns": list(decoder.returns),
                     "channels": decoder.channels,
                     "clock": decoder.clock,
+                    COLUMNS_PER_TURN: self._per_turn,
                 },
             )
         ]
@@ -160,6 +210,12 @@ class SweepStream:
             FormChangedError: the device has changed the form of its packets, or its speed, so that
                 the stream has another form; all before that is given.
         """
+        if self._first is not None and not self._declared:
+            self._first.append((packets, t_ns, epoch_ns))
+            if sum(len(each[1]) for each in self._first) < FIRST:
+                return
+        if self._first:
+            packets, t_ns, epoch_ns = self._join_first((packets, t_ns, epoch_ns))
         sound = self._decoder.find_sound(packets)
         change = ""
         if not sound.all():
@@ -186,9 +242,24 @@ class SweepStream:
 
     def finish(self) -> Iterator[Item]:
         """Give what waits, and the last sweep."""
+        if self._first and not self._declared:
+            self._declared = True
+            (packets, t_ns, epoch_ns), self._first = self._first[-1], self._first[:-1]
+            yield from self.take(packets, t_ns, epoch_ns)
         yield from self._convert(self._order.finish(self._decoder.packet_bytes))
         for sweep in self._assembly.finish():
             yield from self._give(sweep)
+
+    def _join_first(self, newest: tuple[Packets, Times, Times]) -> tuple[Packets, Times, Times]:
+        """Return the first packets, which waited until the columns of a turn were known."""
+        assert self._first is not None
+        if self._first[-1][0] is not newest[0]:
+            self._first.append(newest)
+        joined = [np.concatenate(each) for each in zip(*self._first, strict=True)]
+        self._first = None
+        if not self._declared:
+            self.measure(joined[0])
+        return joined[0], joined[1], joined[2]
 
     def _see_others(self, packets: Packets, sound: npt.NDArray[np.bool_]) -> str:
         """Count packets that cannot be decoded; return the change of their form, if it is sure."""
@@ -264,7 +335,7 @@ class SweepStream:
         yield from self._check_rate(sweep, t_ns)
         self._wide = self._wide + 1 if beyond else 0
         if self._wide == _ENOUGH:
-            rate_hz = 1e9 / (self._decoder.column_ns * len(sweep.columns.azimuth))
+            rate_hz = 1e9 / (self._beams.column_ns * len(sweep.columns.azimuth))
             raise FormChangedError(
                 f"the device turns at {rate_hz:.1f} Hz from here on, before at "
                 f"{self._rate_hz:.1f} Hz: its sweeps have more columns than the stream"

@@ -236,3 +236,36 @@ def test_a_return_mode_that_blocks_cannot_have(name: str) -> None:
     )
     with pytest.raises(FormatError, match=rf"0x3d, whose 3 returns the \d+ blocks of a {name}"):
         HesaiDecoder(find_model(packet, name), packet)
+
+
+@pytest.mark.parametrize(("name", "safety"), [("QT128", 1044), ("OT128", 788)])
+def test_safety_codes_without_their_counter(name: str, safety: int) -> None:
+    manual, states = MANUALS[name], []
+    for counter in range(8):
+        packet = bytearray(build(manual, np.zeros((2, 128), int), [5, 5], mode=DUAL))
+        packet[safety + 1] = 2 << 5 | 1 << 3 | counter
+        struct.pack_into("<H", packet, safety + 3, 0x4711)
+        decoder = HesaiDecoder(MODELS[name], bytes(packet))
+        states.append(decoder.read_state(np.frombuffer(packet, np.uint8)[None]))
+    assert states == [states[0]] * 8
+    assert states[0] == {
+        "motor_rpm": 600,
+        "safety_lidar_state": 2,
+        "safety_fault_type": 1,
+        "safety_fault_code": "0x4711",
+    }
+
+
+@pytest.mark.parametrize(("name", "place"), [("Pandar40P", 1240 + 5), ("Pandar64", 1172 + 5)])
+def test_a_shutdown_by_temperature_is_a_state(name: str, place: int) -> None:
+    manual = MANUALS[name]
+    packet = bytearray(
+        build(
+            manual, np.zeros((manual.blocks, manual.channels), int), [0] * manual.blocks, mode=DUAL
+        )
+    )
+    for flag in (0, 1):
+        packet[place] = flag
+        decoder = HesaiDecoder(MODELS[name], bytes(packet))
+        state = decoder.read_state(np.frombuffer(packet, np.uint8)[None])
+        assert state["shut_down_by_temperature"] is bool(flag)

@@ -10,9 +10,9 @@ import pytest
 
 from drivers.hesai.driver import HesaiDriver
 from drivers.kit.driver import EndOfSource, Lost, Sample, SensorConfig
-from drivers.kit.lidar.raw_packets import AGE, PACKET, PACKETS
+from drivers.kit.lidar.raw_packets import AGE, PACKET
 from drivers.velodyne.driver import VelodyneDriver
-from recorder.codecs.beams import BEAMS
+from recorder.codecs.beams import BEAMS, PACKETS
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import SourceError
 from recorder.config.options import check_options
@@ -115,7 +115,7 @@ def test_a_recording_may_begin_and_end_in_any_sweep(model: str, tmp_path: Path) 
 
 
 def test_missing_and_late_packets_are_the_same(tmp_path: Path) -> None:
-    loss = {"missing": slice(300, 420), "swapped": 700}
+    loss: dict[str, Any] = {"missing": slice(300, 420), "swapped": 700}
     account, _, path = record("PandarXT16", tmp_path, **loss)
     assert account.total("columns_missing") == 480
     _, samples, _ = decode(make_driver("PandarXT16", path))
