@@ -24,6 +24,12 @@ POINT_TYPE, POINT_SEND, STATE_HOST, POINT_HOST, IMU_HOST = 0x0000, 0x0003, 0x000
 WORK_MODE, IMU_SEND = 0x001A, 0x001C
 SERIAL, PRODUCT, APP_VERSION, WORK_STATE, CORE_TEMPERATURE = 0x8000, 0x8001, 0x8002, 0x8006, 0x8007
 LAST_SYNC, TIME_OFFSET, SYNC_TYPE, STATUS_CODE, HMS_CODE = 0x800A, 0x800B, 0x800C, 0x800D, 0x8011
+NAMES: Final = {
+    POINT_TYPE: "data type", POINT_SEND: "sending of points", STATE_HOST: "host of states",
+    POINT_HOST: "host of points", IMU_HOST: "host of the IMU", WORK_MODE: "work mode",
+    IMU_SEND: "sending of the IMU",
+}  # fmt: skip
+"""Names of the settings."""
 NORMAL: Final = 1
 """Work mode in which the lidar measures."""
 WORK_STATES: Final = {

@@ -10,8 +10,16 @@ import numpy as np
 
 from drivers.kit.driver import Item, Lost, Sample, SensorConfig, State
 from drivers.kit.lidar.cloud_stream import CloudPacketStream
+from drivers.kit.lidar.control import Control
 from drivers.kit.lidar.decoder import PacketDecoder
-from drivers.kit.lidar.family import FAMILY_OPTIONS, Family, FamilyDriver, PacketStream
+from drivers.kit.lidar.family import (
+    CONTROL_OPTIONS,
+    FAMILY_OPTIONS,
+    FAMILY_SCHEMES,
+    Family,
+    FamilyDriver,
+    PacketStream,
+)
 from drivers.kit.source_driver import ItemSource
 from drivers.livox.commands import PUSH, decode_command, decode_values, read_state
 from drivers.livox.packets import (
@@ -94,6 +102,18 @@ class LivoxFamily(Family):
         decoder = LivoxDecoder(options["model"], packet, options["rate"])
         return LivoxStream(self.sensor, decoder, live=live, imu=self._has_imu)
 
+    def make_control(self) -> Control:
+        from drivers.livox.control import LivoxControl
+
+        return LivoxControl(self.sensor)
+
+    def side_ports(self) -> Sequence[int]:
+        from drivers.livox.control import PORTS
+
+        options, ports = self.sensor.options, PORTS[self.sensor.options["model"]]
+        found = [options["state_port"] or ports.state_here]
+        return found + ([options["imu_port"] or ports.imu_here] if options["imu"] else [])
+
     def make_simulated(self) -> ItemSource:
         from drivers.livox.simulated import SimulatedSource
 
@@ -175,7 +195,33 @@ class LivoxDriver(FamilyDriver):
         "model": Option("str", "Mid-360", "which packets do not tell", choices=LivoxFamily.models),
         "rate": Option("float", 10.0, "sweeps in a second", minimum=1.0, maximum=100.0),
         "imu": Option("bool", True, "record the built-in IMU as NAME_imu"),
+        "data_type": Option(
+            "str",
+            "cartesian",
+            "livox: how the lidar sends its points; of cartesian_cm in 10 mm",
+            choices=("cartesian", "cartesian_cm", "spherical"),
+        ),
+        "imu_port": Option(
+            "int",
+            None,
+            "livox, udp: UDP port of the IMU (default: 56401, of a HAP 58000)",
+            minimum=1,
+            maximum=65535,
+        ),
+        "state_port": Option(
+            "int",
+            None,
+            "livox, udp: UDP port of the lidar's state (default: 56201, of a HAP 56001)",
+            minimum=1,
+            maximum=65535,
+        ),
+        **CONTROL_OPTIONS,
         **{name: option for name, option in FAMILY_OPTIONS.items() if name not in _OMITTED},
     }
+    schemes: ClassVar[dict[str, str]] = {
+        "livox": "//HOST[:PORT]: a lidar on the network, which is set by Livox's commands",
+        **FAMILY_SCHEMES,
+    }
+    live_schemes: ClassVar[frozenset[str]] = frozenset({"livox", "udp"})
     stream_suffixes: ClassVar[tuple[str, ...]] = (IMU_SUFFIX,)
     family = LivoxFamily

@@ -190,6 +190,15 @@ def make_packet(data_type: int = CARTESIAN, interval_ns: int = 480_000) -> bytes
     return header.tobytes() + bytes(size - HEADER.itemsize)
 
 
+def make_imu_packet(number: int, t_ns: int) -> bytes:
+    """Return a packet of an IMU at rest, with the axes of the lidar."""
+    packet = bytearray(make_packet(IMU))
+    header = np.frombuffer(packet, HEADER, 1)
+    header["number"], header["t_ns"], header["time_type"] = number % NUMBER_SPAN, t_ns, 1
+    np.frombuffer(packet, POINT[IMU], 1, HEADER.itemsize)["acc"] = 0.0, 0.0, 1.0
+    return bytes(packet)
+
+
 def decode_imu(payload: bytes) -> tuple[int, npt.NDArray[np.float32], npt.NDArray[np.float32]]:
     """Return device time in ns, acceleration in m/s^2 f4 [3] and rate of turn in rad/s f4 [3].
 

@@ -11,8 +11,15 @@ import numpy as np
 
 from drivers.kit.driver import Item, SensorConfig, State
 from drivers.kit.lidar.calibration import SENSOR, Angles, read_default
+from drivers.kit.lidar.control import Control
 from drivers.kit.lidar.decoder import PacketDecoder
-from drivers.kit.lidar.family import FAMILY_OPTIONS, Family, FamilyDriver, PacketStream
+from drivers.kit.lidar.family import (
+    FAMILY_OPTIONS,
+    FAMILY_SCHEMES,
+    Family,
+    FamilyDriver,
+    PacketStream,
+)
 from drivers.kit.lidar.form import FormChangedError
 from drivers.robosense.description import (
     Description,
@@ -49,6 +56,14 @@ class RobosenseFamily(Family):
     def is_packet(self, payload: bytes) -> bool:
         wanted = self.sensor.options["model"]
         return any(wanted in (None, model.name) for model in find_models(payload))
+
+    def make_control(self) -> Control:
+        from drivers.robosense.control import RobosenseControl
+
+        return RobosenseControl(self.sensor)
+
+    def side_ports(self) -> Sequence[int]:
+        return [self.sensor.options["difop_port"]]
 
     def take_side_packet(self, payload: bytes) -> bool:
         if not is_description(payload):
@@ -154,6 +169,25 @@ class RobosenseDriver(FamilyDriver):
             minimum=1,
             maximum=2,
         ),
+        "lidar_port": Option(
+            "int",
+            6699,
+            "robosense: UDP port of the packets with ranges, as the lidar is set",
+            minimum=1,
+            maximum=65535,
+        ),
+        "difop_port": Option(
+            "int",
+            7788,
+            "robosense, udp: UDP port of what the lidar tells of itself",
+            minimum=1,
+            maximum=65535,
+        ),
         **FAMILY_OPTIONS,
     }
+    schemes: ClassVar[dict[str, str]] = {
+        "robosense": "//HOST: packets of the lidar there; it is not set",
+        **FAMILY_SCHEMES,
+    }
+    live_schemes: ClassVar[frozenset[str]] = frozenset({"robosense", "udp"})
     family = RobosenseFamily

@@ -32,6 +32,7 @@ from recorder.config.options import Option, OptionTable
 
 if TYPE_CHECKING:
     from drivers.kit.lidar.bags import BagSource
+    from drivers.kit.lidar.live import LiveSource
 
 FAMILY_OPTIONS: OptionTable = {
     "calibration": Option(
@@ -180,6 +181,10 @@ class Family(ABC):
                 f"a packet of the returns {returns}, while the lidar is set to {told}"
             )
 
+    def side_ports(self) -> Sequence[int]:
+        """Return further UDP ports of this machine, for the packets of `take_side_packet`."""
+        return ()
+
     def take_side_packet(self, payload: bytes) -> bool:  # noqa: ARG002  most devices send no others
         """Take in a packet of the device's state or of its IMU, before the stream is started.
 
@@ -313,10 +318,7 @@ class FamilyDriver(SourceDriver):
         """Open the source; a SourceError names the file and its fault."""
         family = self.family(self.sensor)
         if self.sensor.scheme in self.live_schemes:
-            from drivers.kit.lidar.live import LiveSource
-
-            control = None if self.sensor.scheme == "udp" else family.make_control()
-            live = LiveSource(family, control)
+            live = self._make_live(family)
             self.receives = live.receives
             return self.begin(live, live.warnings)
         if self.sensor.scheme == "sim":
@@ -338,6 +340,15 @@ class FamilyDriver(SourceDriver):
         from drivers.kit.lidar.played import CaptureSource
 
         return self.begin(CaptureSource(family))
+
+    def _make_live(self, family: Family) -> LiveSource:
+        from drivers.kit.lidar.live import LiveSource
+        from drivers.kit.lidar.side_ports import SidePortSource
+
+        control = None if self.sensor.scheme == "udp" else family.make_control()
+        if ports := family.side_ports():
+            return SidePortSource(family, control, ports)
+        return LiveSource(family, control)
 
     @property
     def origin_ns(self) -> int | None:
