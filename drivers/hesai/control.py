@@ -92,10 +92,15 @@ class HesaiControl(Control):
 
     Args:
         sensor: the sensor's entry, ``hesai://HOST[:PORT]``.
+
+    Raises:
+        SourceError: an invalid option.
     """
 
     def __init__(self, sensor: SensorConfig) -> None:
         self._options = sensor.options
+        if fault := ptc.check_ptp(self._options["ptp"]):
+            raise SourceError(f"{sensor.name}: ptp: {fault}")
         self._host = sensor.address.removeprefix("//").rstrip("/")
 
     def bring_up(self) -> Device:

@@ -170,6 +170,29 @@ def parse_ptp(data: bytes) -> dict[str, Any]:
     return found
 
 
+def check_ptp(wanted: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with PTP's settings of a config; None if nothing is."""
+    intervals = wanted.get("log_intervals", [0, 0, 0])
+    allowed: dict[str, tuple[bool, str]] = {
+        "profile": (wanted.get("profile", "1588v2") in PTP_PROFILES, ", ".join(PTP_PROFILES)),
+        "domain": (wanted.get("domain", 0) in range(128), "0 to 127"),
+        "transport": (wanted.get("transport", "udp") in PTP_TRANSPORTS, ", ".join(PTP_TRANSPORTS)),
+        "log_intervals": (
+            isinstance(intervals, list)
+            and len(intervals) == 3
+            and all(isinstance(each, int) and -128 <= each < 128 for each in intervals),
+            "three whole numbers",
+        ),
+        "tsn": (isinstance(wanted.get("tsn", False), bool), "true or false"),
+    }
+    for name, value in wanted.items():
+        if name not in allowed:
+            return f"unknown key {name!r}; the keys are {', '.join(allowed)}"
+        if not allowed[name][0]:
+            return f"{name}: {value!r} is none of {allowed[name][1]}"
+    return None
+
+
 def build_ptp(wanted: Mapping[str, Any], long: bool) -> bytes:
     """Return the payload of PTP's settings.
 

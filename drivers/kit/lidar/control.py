@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from drivers.kit.udp_socket import is_multicast
-from recorder.common.errors import DeviceError
+from recorder.common.errors import DeviceError, SourceError
 
 _POLL_S: Final = 10.0
 _BROADCAST: Final = "255.255.255.255"
@@ -112,7 +112,7 @@ class ControlWatch:
         while not self._stop.is_set():
             try:
                 state = self._control.poll()
-            except DeviceError as error:
+            except (DeviceError, SourceError) as error:
                 state = {"control": str(error)}
             else:
                 state["control"] = "answers"

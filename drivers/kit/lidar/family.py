@@ -172,10 +172,6 @@ class Family(ABC):
             return False
         return True
 
-    def side_ports(self) -> Sequence[int]:
-        """Return further UDP ports of this machine, for the packets of `take_side_packet`."""
-        return ()
-
     def _check_told(self, decoder: PacketDecoder) -> None:
         """Raise FormatError for packets from before the lidar was set to its return mode."""
         told = None if self.device is None else self.device.settings.get("return_mode")
@@ -184,6 +180,10 @@ class Family(ABC):
             raise FormatError(
                 f"a packet of the returns {returns}, while the lidar is set to {told}"
             )
+
+    def side_ports(self) -> Sequence[int]:
+        """Return further UDP ports of this machine, for the packets of `take_side_packet`."""
+        return ()
 
     def take_side_packet(self, payload: bytes) -> bool:  # noqa: ARG002  most devices send no others
         """Take in a packet of the device's state or of its IMU, before the stream is started.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -53,8 +53,8 @@ def make_rays(beams: Beams, columns: Columns) -> Rays:
     ).T
     column = np.broadcast_to(columns.azimuth.astype(np.float64), shape)
     if beams.turns_while_firing:
-        steps = np.asarray(np.diff(columns.azimuth.astype(np.int64)), np.int64) % beams.turn
-        step = np.median(steps)
+        azimuth: npt.NDArray[Any] = columns.azimuth.astype(np.int64)
+        step = np.median(np.diff(azimuth) % beams.turn)
         column = column + firing_ns / beams.column_ns * step
     turned = column * (2 * np.pi / beams.turn)
     offset = np.radians(beams.azimuth_deg)[:, None]

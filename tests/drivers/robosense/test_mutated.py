@@ -95,7 +95,7 @@ def account(items: list[Item]) -> int:
     """Recorded and missing columns, without whole sweeps that are missing."""
     found = sum(int(np.count_nonzero(s.data["t_col"])) for s in samples(items))
     values = [item.values for item in items if isinstance(item, State)]
-    return found + sum(v.get("columns_missing", 0) for v in values)
+    return found + sum(int(v.get("columns_missing", 0)) for v in values)
 
 
 @seeded(4, weight=15, least=500)

@@ -22,6 +22,7 @@ from drivers.kit.driver import Lost, Sample, SensorConfig, State
 from drivers.kit.emulator_faults import Fault, PacketFaults
 from drivers.kit.lidar.control import ControlWatch
 from drivers.kit.lidar.controlled_emulator import LidarEmulator
+from drivers.kit.lidar.simulated import START_NS
 from drivers.velodyne.control import VelodyneControl, to_celsius
 from drivers.velodyne.driver import VelodyneDriver
 from drivers.velodyne.emulator import VelodyneEmulator
@@ -355,3 +356,74 @@ def test_a_connection_ends_with_its_block() -> None:
             assert client.here == client.there == "127.0.0.1"
         with pytest.raises(DeviceError):
             client.ask(ptc.INVENTORY)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fault"),
+    [
+        ({"profile": "gPTP"}, "profile: 'gPTP' is none of 1588v2"),
+        ({"domain": 300}, "domain: 300 is none of 0 to 127"),
+        ({"log_intervals": [1, 2]}, "log_intervals: .* is none of three whole numbers"),
+        ({"log_intervals": "abc"}, "log_intervals: .* is none of three whole numbers"),
+        ({"clock": 1}, "unknown key 'clock'; the keys are profile, domain"),
+        ({"domain": []}, "domain: .* is none of 0 to 127"),
+    ],
+)
+def test_wrong_settings_of_ptp_are_named(wanted: dict[str, Any], fault: str) -> None:
+    options = check_options(HesaiDriver.options, {"ptp": wanted})
+    with pytest.raises(SourceError, match=f"lidar: ptp: {fault}"):
+        HesaiControl(SensorConfig("lidar", "hesai", "//127.0.0.1", options))
+
+
+def test_ptp_is_set_as_a_whole() -> None:
+    with rig("hesai") as found:
+        wanted = {"domain": 5, "transport": "l2"}
+        device = found.control(clock_source="ptp", ptp=wanted).bring_up()
+        assert device.settings["ptp"] == {
+            "enabled": True,
+            "profile": "1588v2",
+            "domain": 5,
+            "transport": "l2",
+            "log_intervals": [1, 1, 0],
+        }
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_an_emulated_lidar_breaks_down_when_it_is_to(vendor: str) -> None:
+    """By invented times: nothing is waited for."""
+    faults = [
+        Fault("stall", 1.0, 0.5),
+        Fault("unplug", 2.0, 1.0),
+        Fault("clock_jump", 4.0, value=9),
+    ]
+    driver, emulator, _ = VENDORS[vendor]
+    entry = SensorEntry("lidar", vendor, "sim", "", check_options(driver.options, {}))
+    lidar: LidarEmulator = emulator(entry, faults)
+    sent: list[tuple[float, bytes]] = []
+    lidar.start()
+    try:
+        clock_ns = 0
+        lidar._put = lambda packet: sent.append((clock_ns / 1e9, packet))  # type: ignore[method-assign]
+        lidar.step(0)
+        assert not sent  # it has no destination
+        lidar.server.settings["udp_dest"] = "127.0.0.1"
+        open_s = []
+        while clock_ns < 5_500_000_000:
+            clock_ns = max(lidar.step(clock_ns), clock_ns + 1)
+            if lidar.server._server is None:
+                open_s.append(clock_ns / 1e9 - 0.5)
+        times = np.array([t for t, _ in sent]) - 0.5  # from the first packet
+        packets = np.frombuffer(b"".join(p for _, p in sent), np.uint8).reshape(len(sent), -1)
+        decoder = lidar.family.make_decoder(packets[0].tobytes())
+        device_ns = decoder.decode(packets, np.full(len(packets), START_NS)).t_ns[
+            :: decoder.columns
+        ]
+    finally:
+        lidar.stop()
+    assert not np.count_nonzero((times >= 1.0) & (times < 1.5))
+    assert not np.count_nonzero((times >= 2.0) & (times < 3.0))
+    assert min(open_s) > 1.99 and max(open_s) < 3.01  # its control is away, too
+    jumped = device_ns - START_NS - times * 1e9 > 8.5e9
+    assert times[jumped].min() == pytest.approx(4.0, abs=0.11) and jumped[times > 4.2].all()
+    assert lidar.injected["clock_jump"] == 1
+    assert lidar.injected["stall"] > 100 and lidar.injected["unplug"] > 200
