@@ -39,7 +39,7 @@ _IMU_CHANNELS = (
     ChannelSpec("acc", "raw", "f4", (3,), "acceleration, gravity included", "m/s^2"),
     ChannelSpec("avel", "raw", "f4", (3,), "rate of turn", "rad/s"),
 )
-_OMITTED = ("calibration", "cut_deg")
+_OMITTED = ("calibration", "cut_deg", "packets")
 _RESTART = 2000
 """A number so far from the one before is of an IMU that has restarted, or of a late packet."""
 
@@ -115,9 +115,10 @@ class LivoxFamily(Family):
         return found + ([options["imu_port"] or ports.imu_here] if options["imu"] else [])
 
     def make_simulated(self) -> ItemSource:
-        from drivers.livox.simulated import SimulatedSource
+        from drivers.kit.lidar.simulated import CloudSource
+        from drivers.livox.simulated import LivoxScene
 
-        return SimulatedSource(self)
+        return CloudSource(self, LivoxScene(self.sensor))
 
     def take_side_packet(self, payload: bytes) -> bool:
         of_imu = _is_imu(payload)
@@ -220,7 +221,7 @@ class LivoxDriver(FamilyDriver):
     }
     schemes: ClassVar[dict[str, str]] = {
         "livox": "//HOST[:PORT]: a lidar on the network, which is set by Livox's commands",
-        **FAMILY_SCHEMES,
+        **{name: text for name, text in FAMILY_SCHEMES.items() if name != "packets"},
     }
     live_schemes: ClassVar[frozenset[str]] = frozenset({"livox", "udp"})
     stream_suffixes: ClassVar[tuple[str, ...]] = (IMU_SUFFIX,)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from drivers.kit.driver import Item, SensorConfig, State
 from drivers.kit.lidar.calibration import SENSOR, Angles, read_default
+from drivers.kit.lidar.cloud_stream import CloudPacketStream
 from drivers.kit.lidar.control import Control
 from drivers.kit.lidar.decoder import PacketDecoder
 from drivers.kit.lidar.family import (
@@ -21,13 +22,17 @@ from drivers.kit.lidar.family import (
     PacketStream,
 )
 from drivers.kit.lidar.form import FormChangedError
+from drivers.kit.source_driver import ItemSource
+from drivers.robosense import m1
 from drivers.robosense.description import (
+    M1_BYTES,
     Description,
     is_description,
     make_description,
     read_description,
+    read_m1_description,
 )
-from drivers.robosense.models import MODELS
+from drivers.robosense.models import MODELS, PACKET_BYTES
 from drivers.robosense.packets import (
     DUAL_NAMES,
     RobosenseDecoder,
@@ -45,7 +50,7 @@ class RobosenseFamily(Family):
 
     zero = "x"
     turns_while_firing = True
-    models = tuple(MODELS)
+    models = (*MODELS, m1.NAME)
     table = Path(__file__).with_name("angles.csv")
 
     def __init__(self, sensor: SensorConfig) -> None:
@@ -55,6 +60,8 @@ class RobosenseFamily(Family):
 
     def is_packet(self, payload: bytes) -> bool:
         wanted = self.sensor.options["model"]
+        if m1.is_packet(payload):
+            return wanted in (None, m1.NAME)
         return any(wanted in (None, model.name) for model in find_models(payload))
 
     def make_control(self) -> Control:
@@ -74,6 +81,14 @@ class RobosenseFamily(Family):
     def awaits_side_packets(self) -> bool:
         return not self.device_packet
 
+    def make_simulated(self) -> ItemSource:
+        if self.sensor.options["model"] != m1.NAME:
+            return super().make_simulated()
+        from drivers.kit.lidar.simulated import CloudSource
+        from drivers.robosense.simulated import M1Scene
+
+        return CloudSource(self, M1Scene(self.sensor))
+
     def make_blank_packet(self, model: str) -> bytes:
         """Describe the simulated device, too: its beams are spread evenly."""
         design, name = read_default(self.table, model), MODELS[model]
@@ -86,7 +101,7 @@ class RobosenseFamily(Family):
 
     def make_decoder(self, packet: bytes) -> PacketDecoder:
         model, told = find_model(packet, self.sensor.options["model"]), None
-        if self.device_packet:
+        if len(self.device_packet) == PACKET_BYTES:
             told = read_description(model, self.device_packet)
         returns = told.returns if told is not None else ()
         if wanted := self.sensor.options["returns"]:
@@ -95,6 +110,9 @@ class RobosenseFamily(Family):
         return RobosenseDecoder(model, packet, returns, rate_hz, firing_us)
 
     def start(self, packet: bytes, *, live: bool) -> PacketStream:
+        if m1.is_packet(packet):
+            self._model = m1.NAME
+            return CloudPacketStream(self.sensor, m1.M1Decoder(packet), live=live)
         try:
             return super().start(packet, live=live)
         except FormatError as error:
@@ -118,11 +136,17 @@ class RobosenseFamily(Family):
         )
 
     def _describe_device(self, model: str) -> Description | None:
-        return read_description(MODELS[model], self.device_packet) if self.device_packet else None
+        if len(self.device_packet) != PACKET_BYTES:
+            return None
+        return read_description(MODELS[model], self.device_packet)
 
     def convert_side_packet(self, payload: bytes, t_ns: int) -> Sequence[Item] | None:
         if not is_description(payload):
             return None
+        if len(payload) != (M1_BYTES if self._model == m1.NAME else PACKET_BYTES):
+            return None
+        if self._model == m1.NAME:
+            return self._report(read_m1_description(payload), t_ns)
         told = read_description(MODELS[self._model], payload)
         returns = " and ".join(told.returns)
         if not (MODELS[self._model].mode_at or self.sensor.options["returns"]) and (
@@ -131,9 +155,12 @@ class RobosenseFamily(Family):
             raise FormChangedError(
                 f"the device sends the returns {returns} from here on, before {self._returns}"
             )
-        if told.values == self._told:
+        return self._report(told.values, t_ns)
+
+    def _report(self, values: Mapping[str, Any], t_ns: int) -> Sequence[Item]:
+        if values == self._told:
             return ()
-        self._told = dict(told.values)
+        self._told = dict(values)
         return [State(self.sensor.name, t_ns, dict(self._told), lasting=True)]
 
 

@@ -15,7 +15,16 @@ from typing import Final
 from recorder.common.errors import UsageError
 from recorder.formats.bags.bag import Bag
 from recorder.formats.bags.contents import UnknownTopicError, find_content, is_copy
-from recorder.formats.bags.messages import Kind
+from recorder.formats.bags.messages import ABOUT_DEVICE, Kind
+from recorder.formats.ros2.definitions import (
+    PANDAR_SCAN,
+    ROBOSENSE_INFO,
+    ROBOSENSE_SCAN,
+    RSLIDAR_OLD_PACKET,
+    RSLIDAR_OLD_SCAN,
+    RSLIDAR_PACKET,
+    VELODYNE_SCAN,
+)
 from recorder.perception.import_map import ImportMap
 
 ANY: Final = "topics"
@@ -31,7 +40,17 @@ DRIVERS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Drivers that play a kind of topic; the first one that is installed plays it."""
 
-PLAYERS: Final = frozenset(name for names in DRIVERS.values() for name in names)
+LIDAR_DRIVERS: Final[Mapping[str, str]] = {
+    PANDAR_SCAN: "hesai",
+    VELODYNE_SCAN: "velodyne",
+    **dict.fromkeys((ROBOSENSE_SCAN, ROBOSENSE_INFO, RSLIDAR_PACKET), "robosense"),
+    **dict.fromkeys((RSLIDAR_OLD_SCAN, RSLIDAR_OLD_PACKET), "robosense"),
+}
+"""Drivers that play packets of a lidar, by the type of the messages; other types name no vendor."""
+
+PLAYERS: Final = frozenset(
+    [name for names in DRIVERS.values() for name in names] + [*LIDAR_DRIVERS.values(), "livox"]
+)
 """All drivers that decode messages."""
 
 USES: Final = {
@@ -52,6 +71,7 @@ _DEFAULT_NAMES: Final[Mapping[str, str]] = {
     Kind.CLOUDS: "lidar",
     Kind.POSITIONS: "gnss",
     Kind.CAN_FRAMES: "bus",
+    Kind.LIDAR_PACKETS: "lidar",
 }
 _ENDINGS: Final[Mapping[str, frozenset[str]]] = {
     Kind.PICTURES: frozenset(
@@ -63,6 +83,9 @@ _ENDINGS: Final[Mapping[str, frozenset[str]]] = {
     Kind.CLOUDS: frozenset({"points", "points_raw", "point_cloud", "pointcloud", "cloud"}),
     Kind.POSITIONS: frozenset({"fix", "navsatfix"}),
     Kind.CAN_FRAMES: frozenset({"frames", "from_can_bus", "received_messages"}),
+    Kind.LIDAR_PACKETS: frozenset(
+        {"packets", "pandar_packets", "velodyne_packets", "rslidar_packets", "robosense_packets"}
+    ),
 }
 # Of a driver's further stream.
 _SUFFIXES: Final[Mapping[str, str]] = {Kind.PACKETS: "_imu", Kind.IMU: "_gnss"}
@@ -159,7 +182,9 @@ def sensors_of(
             found.uses[topic] = "metadata of the lidar beside it"
         elif key is Kind.PACKETS and topic.endswith(_BESIDE):
             _sort_beside(topic, keys, found)
-        elif (driver := next((d for d in DRIVERS.get(key, ()) if d in drivers), "")) != "":
+        elif key is Kind.LIDAR_PACKETS and topic.endswith(ABOUT_DEVICE):
+            found.uses[topic] = "metadata of the lidar beside it"
+        elif driver := next((d for d in _list_drivers(bag, topic, key) if d in drivers), ""):
             played[topic] = driver
         elif topic not in found.left_out:
             found.left_out[topic] = _explain(bag, topic)
@@ -187,6 +212,14 @@ def sensors_of(
     for topic in played:
         found.left_out.pop(topic, None)
     return found
+
+
+def _list_drivers(bag: Bag, topic: str, key: str) -> tuple[str, ...]:
+    """Return the drivers that play a topic."""
+    if key is Kind.LIDAR_PACKETS:
+        driver = LIDAR_DRIVERS.get(bag.topics[topic].schema_name)
+        return () if driver is None else (driver,)
+    return DRIVERS.get(key, ())
 
 
 def _find_keys(bag: Bag, found: Findings) -> dict[str, str]:

@@ -10,7 +10,17 @@ from mcap.writer import Writer
 
 from recorder.common.errors import UsageError
 from recorder.formats.bags.bag import Bag
+from recorder.formats.ros2.definitions import (
+    NEBULA_PACKETS,
+    PANDAR_SCAN,
+    ROBOSENSE_SCAN,
+    RSLIDAR_OLD_PACKET,
+    RSLIDAR_OLD_SCAN,
+    RSLIDAR_PACKET,
+    VELODYNE_SCAN,
+)
 from recorder.perception.recordings import Findings, sensors_of
+from tests.drivers.kit.lidar.packet_messages import scan_message
 from tests.drivers.kit.test_mcap_positions import ros_fix
 from tests.formats.bags.kit import (
     START_NS,
@@ -31,6 +41,11 @@ VALUES = {"acc": [0, 0, 0], "avel": [0, 0, 0]}
 
 def packets(topic: str) -> Sent:
     return cdr(topic, "ouster_sensor_msgs/msg/PacketMsg", T, buf=np.zeros(3, np.uint8))
+
+
+def scan(topic: str, kind: str) -> Sent:
+    size = 1206 if kind == VELODYNE_SCAN else 1248
+    return scan_message(topic, kind, [(T, bytes(size))])
 
 
 def text(topic: str) -> Sent:
@@ -60,6 +75,10 @@ def names(findings: Findings) -> dict[str, str]:
         (json_imu("/lidar_imu", T, VALUES), "lidar_imu", "imu"),
         (packets("/ouster/lidar_packets"), "ouster", "ouster"),
         (packets("/lidar_packets"), "lidar", "ouster"),
+        (scan("/roof/pandar_packets", PANDAR_SCAN), "roof", "hesai"),
+        (scan("/velodyne_packets", VELODYNE_SCAN), "lidar", "velodyne"),
+        (scan("/rslidar_packets", RSLIDAR_PACKET), "lidar", "robosense"),
+        (scan("/left/robosense_packets", ROBOSENSE_SCAN), "left", "robosense"),
     ],
 )
 def test_names_come_from_topics(tmp_path: Path, sent: Sent, name: str, driver: str) -> None:
@@ -183,6 +202,18 @@ def test_what_a_lidars_driver_reads_is_not_left_out(tmp_path: Path) -> None:
         "/p/imu_packets": "packets of an IMU without those of its lidar",
         "/o/zone_packets": "its packets are not read",
     }
+
+
+def test_what_a_lidar_tells_of_itself_belongs_to_its_packets(tmp_path: Path) -> None:
+    findings = found(
+        tmp_path,
+        scan("/a/rslidar_packets", RSLIDAR_OLD_SCAN),
+        scan("/a/rslidar_packets_difop", RSLIDAR_OLD_PACKET),
+        scan("/b/packets", NEBULA_PACKETS),
+    )
+    assert names(findings) == {"/a/rslidar_packets": "a"}
+    assert findings.uses == {"/a/rslidar_packets_difop": "metadata of the lidar beside it"}
+    assert findings.left_out == {"/b/packets": "no driver plays packets of a lidar"}
 
 
 def test_the_same_pictures_are_imported_once(tmp_path: Path) -> None:

@@ -20,12 +20,11 @@ from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError
 from recorder.formats.bags.bag import Bag, Cut
 from recorder.formats.bags.contents import choose_topic, find_content, find_topics, origin_ns
-from recorder.formats.bags.messages import Kind
+from recorder.formats.bags.messages import ABOUT_DEVICE, Kind
 from recorder.formats.bags.timing import Timed, Timing, order_messages
 from recorder.formats.ros2.definitions import ROBOSENSE_INFO
 from recorder.formats.ros2.messages import PacketScan
 
-_ABOUT_DEVICE: Final = ("difop", "info_packets", "imu_packets")
 _LONGEST_NS: Final = 2_000_000_000
 """A packet's stamp is used if it lies so near to that of its message."""
 _LOOKED_AT: Final = 2000
@@ -162,7 +161,7 @@ class BagSource:
 
 def _is_about(bag: Bag, topic: str) -> bool:
     """Return whether a topic has packets that devices send about themselves."""
-    return bag.topics[topic].schema_name == ROBOSENSE_INFO or topic.endswith(_ABOUT_DEVICE)
+    return bag.topics[topic].schema_name == ROBOSENSE_INFO or topic.endswith(ABOUT_DEVICE)
 
 
 def _list_packets(timed: Timed, last_ns: int) -> Iterator[tuple[int, bytes]]:

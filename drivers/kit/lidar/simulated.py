@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ START_NS: Final = 1_700_000_000_000_000_000
 """Source stamp and device time of a simulated lidar at world time 0."""
 _REACH_M: Final = 60.0  # of a diffuse surface of 10 %
 _NOISE_M: Final = 0.02
+_GOLDEN: Final = (5**0.5 - 1) / 2
 
 Floats = npt.NDArray[np.float64]
 
@@ -76,6 +77,33 @@ def make_rays(beams: Beams, columns: Columns) -> Rays:
         float(np.abs(offset).max() + np.ptp(turned[:, 0])) + 1e-6,
         np.tan(elevation[:, 0]),
         beams.column_ns,
+    )
+
+
+def fill_view(
+    view_deg: tuple[float, float, float, float], points: int, packets: int, interval_ns: int
+) -> Rays:
+    """Return rays [points of a packet, packets] that fill a solid-state lidar's view evenly.
+
+    Args:
+        view_deg: left and right azimuth, low and high elevation.
+        points: points of a packet.
+        packets: packets of a sweep.
+        interval_ns: of packets.
+    """
+    left, right, low, high = np.radians(view_deg)
+    packet, point = np.arange(packets), np.arange(points)[:, None]
+    azimuth = left + (right - left) * (packet * _GOLDEN % 1)
+    elevation = low + (high - low) / points * (point + packet * _GOLDEN * 7 % 1)
+    level = np.cos(elevation)
+    direction = [level * np.cos(azimuth), level * np.sin(azimuth), np.sin(elevation)]
+    return Rays(
+        np.stack(direction).astype(np.float32),
+        np.zeros((3, 1, packets), np.float32),
+        azimuth,
+        1e-6,
+        np.tan(elevation.mean(axis=1)),
+        float(interval_ns),
     )
 
 
@@ -207,6 +235,45 @@ class SimulatedSource:
         beams = Beams.of_text(specs[0].files[BEAMS], self._sensor.name)
         self._scene = SpinningScene(self._sensor, decoder, beams)
         return specs
+
+    def items(self) -> Iterator[Item]:
+        """Yield sweeps without end; a stamp is the time at which its last packet is complete."""
+        for index in itertools.count():
+            packets, t_ns = self._scene.sweep(index)
+            yield from self._stream.take(packets, t_ns, t_ns)
+
+    def close(self) -> None:
+        """Do nothing: the source holds no resources."""
+
+
+class CloudScene(Protocol):
+    """Packets of a simulated solid-state lidar's sweeps.
+
+    Attributes:
+        first: a packet without returns.
+    """
+
+    first: bytes
+
+    def sweep(self, index: int) -> tuple[Packets, npt.NDArray[np.int64]]:
+        """Return a sweep's packets, and the times at which they are complete, ns."""
+
+
+class CloudSource:
+    """Source of a solid-state lidar in the simulated world, endless.
+
+    Args:
+        family: the vendor's family.
+        scene: the lidar's packets.
+    """
+
+    def __init__(self, family: Family, scene: CloudScene) -> None:
+        self._family, self._scene = family, scene
+
+    def open(self) -> Sequence[StreamSpec]:
+        """Declare the stream."""
+        self._stream = self._family.start(self._scene.first, live=False)
+        return self._stream.specs(finite=False)
 
     def items(self) -> Iterator[Item]:
         """Yield sweeps without end; a stamp is the time at which its last packet is complete."""

@@ -525,6 +525,8 @@ LIDAR_PACKETS: Final = (
     *(RSLIDAR_PACKET, RSLIDAR_OLD_SCAN, RSLIDAR_OLD_PACKET, UDP_PACKET),
 )
 """Types of messages with packets of a lidar."""
+ABOUT_DEVICE: Final = ("difop", "info_packets", "imu_packets")
+"""Endings of topics with packets that devices send beside those with ranges."""
 _ROS2: Final = {
     COMPRESSED_IMAGE: Kind.PICTURES,
     COMPRESSED_VIDEO: Kind.PICTURES,

@@ -17,6 +17,7 @@ from recorder.common.errors import SourceError
 from recorder.config.options import check_options
 from recorder.formats.ros2.definitions import NEBULA_PACKETS
 from recorder.perception.lidar.clouds import make_point_source
+from tests.campaigns import seeded
 from tests.drivers.kit.lidar.packet_messages import scan_message
 from tests.drivers.livox.rig import (
     INTERVAL_NS,
@@ -174,6 +175,6 @@ def send_with_faults(seed: int) -> None:
     assert lost <= (kept[-1] - kept[0]) / PER_SWEEP
 
 
-@pytest.mark.parametrize("seed", range(6))
+@seeded(6, weight=10, least=494)
 def test_recorded_and_counted_packets_are_those_that_were_sent(seed: int) -> None:
     send_with_faults(seed)

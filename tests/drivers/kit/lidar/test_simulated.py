@@ -24,7 +24,7 @@ MOUNTED_M = 1.95
 SEEN: list[tuple[type[FamilyDriver], str]] = [
     *((HesaiDriver, name) for name in ("Pandar40P", "PandarXT32M", "QT128", "OT128")),
     *((VelodyneDriver, name) for name in ("VLP-16", "VLP-32C", "VLS-128")),
-    *((RobosenseDriver, name) for name in ("RS-16", "RS-32", "Helios", "Ruby Plus")),
+    *((RobosenseDriver, name) for name in ("RS-16", "RS-32", "Helios", "Ruby Plus", "M1")),
     *((LivoxDriver, name) for name in ("Mid-360", "HAP")),
 ]
 
