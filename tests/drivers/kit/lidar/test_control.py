@@ -407,9 +407,9 @@ def test_ptp_is_set_as_a_whole(captures: dict[str, str]) -> None:
 def test_an_emulated_lidar_breaks_down_when_it_is_to(vendor: str) -> None:
     """By invented times: nothing is waited for."""
     faults = [
-        Fault("stall", 1.0, 0.5),
-        Fault("unplug", 2.0, 1.0),
-        Fault("clock_jump", 4.0, value=9),
+        Fault("stall", 0.2, 0.2),
+        Fault("unplug", 0.6, 0.3),
+        Fault("clock_jump", 1.0, value=9),
     ]
     driver, emulator, _ = VENDORS[vendor]
     entry = SensorEntry("lidar", vendor, "sim", "", check_options(driver.options, {}))
@@ -423,7 +423,7 @@ def test_an_emulated_lidar_breaks_down_when_it_is_to(vendor: str) -> None:
         assert not sent  # it has no destination
         lidar.server.settings["udp_dest"] = "127.0.0.1"
         open_s = []
-        while clock_ns < 5_500_000_000:
+        while clock_ns < 1_900_000_000:
             clock_ns = max(lidar.step(clock_ns), clock_ns + 1)
             if lidar.server._server is None:
                 open_s.append(clock_ns / 1e9 - 0.5)
@@ -435,10 +435,10 @@ def test_an_emulated_lidar_breaks_down_when_it_is_to(vendor: str) -> None:
         ]
     finally:
         lidar.stop()
-    assert not np.count_nonzero((times >= 1.0) & (times < 1.5))
-    assert not np.count_nonzero((times >= 2.0) & (times < 3.0))
-    assert min(open_s) > 1.99 and max(open_s) < 3.01  # its control is away, too
+    assert not np.count_nonzero((times >= 0.2) & (times < 0.4))
+    assert not np.count_nonzero((times >= 0.6) & (times < 0.9))
+    assert min(open_s) > 0.59 and max(open_s) < 0.92  # its control is away, too
     jumped = device_ns - START_NS - times * 1e9 > 8.5e9
-    assert times[jumped].min() == pytest.approx(4.0, abs=0.11) and jumped[times > 4.2].all()
+    assert times[jumped].min() == pytest.approx(1.0, abs=0.11) and jumped[times > 1.2].all()
     assert lidar.injected["clock_jump"] == 1
-    assert lidar.injected["stall"] > 100 and lidar.injected["unplug"] > 200
+    assert lidar.injected["stall"] > 50 and lidar.injected["unplug"] > 80
