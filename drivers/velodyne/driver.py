@@ -18,6 +18,7 @@ from drivers.kit.lidar.family import (
     Family,
     FamilyDriver,
 )
+from drivers.kit.topics.connect import TOPIC_SCHEMES
 from drivers.velodyne.models import MODELS
 from drivers.velodyne.packets import VelodyneDecoder, find_model, make_packet
 from recorder.codecs.beams import Beams
@@ -115,5 +116,5 @@ class VelodyneDriver(FamilyDriver):
         "velodyne": "a lidar on the network, //HOST[:PORT]: configured over its web interface",
         **FAMILY_SCHEMES,
     }
-    live_schemes = frozenset({"velodyne", "udp"})
+    live_schemes = frozenset({"velodyne", "udp", *TOPIC_SCHEMES})
     family = VelodyneFamily
