@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from math import radians, tan
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from drivers.kit.driver import Item, SensorConfig, State
 from drivers.kit.lidar.calibration import Angles
 from drivers.kit.lidar.control import Control
 from drivers.kit.lidar.decoder import PacketDecoder
@@ -21,6 +23,7 @@ from drivers.kit.lidar.family import (
 from drivers.kit.topics.connect import TOPIC_SCHEMES
 from drivers.velodyne.models import MODELS
 from drivers.velodyne.packets import VelodyneDecoder, find_model, make_packet
+from drivers.velodyne.position import parse_position
 from recorder.codecs.beams import Beams
 from recorder.config.options import Option, OptionTable
 
@@ -33,6 +36,10 @@ class VelodyneFamily(Family):
     models = tuple(MODELS)
     table = Path(__file__).with_name("angles.csv")
 
+    def __init__(self, sensor: SensorConfig) -> None:
+        super().__init__(sensor)
+        self._position: dict[str, Any] = {}  # as the last position packet had it
+
     def make_blank_packet(self, model: str) -> bytes:
         return make_packet(MODELS[model])
 
@@ -40,6 +47,20 @@ class VelodyneFamily(Family):
         told = 0 if self.device is None else self.device.settings.get("rpm", 0)
         rpm = self.sensor.options["rpm"] or told
         return VelodyneDecoder(find_model(packet, self.wanted_model()), packet, rpm / 60)
+
+    def side_ports(self) -> Sequence[int]:
+        port = self.sensor.options["position_port"]
+        return () if port is None else (port,)
+
+    def take_side_packet(self, payload: bytes) -> bool:
+        return parse_position(payload) is not None
+
+    def convert_side_packet(self, payload: bytes, t_ns: int) -> Sequence[Item] | None:
+        state = parse_position(payload)
+        if state is None or state == self._position:
+            return None if state is None else ()
+        self._position = state
+        return [State(self.sensor.name, t_ns, dict(state), lasting=True)]
 
     def make_control(self) -> Control:
         from drivers.velodyne.control import VelodyneControl
@@ -95,6 +116,14 @@ class VelodyneDriver(FamilyDriver):
             "with two returns do not tell it",
             minimum=300,
             maximum=1200,
+        ),
+        "position_port": Option(
+            "int",
+            None,
+            "velodyne, udp: UDP port of the position packets, as the lidar is set (8308); default: "
+            "they are not received",
+            minimum=1,
+            maximum=65535,
         ),
         "return_mode": Option(
             "str",

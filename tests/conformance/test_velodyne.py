@@ -14,9 +14,11 @@ import yaml
 from scipy.spatial import cKDTree
 
 from drivers.velodyne.models import MODELS
+from drivers.velodyne.position import parse_position
 from recorder.codecs.beams import BEAMS, Beams
 from recorder.perception.lidar.beams import BeamPoints
 from tests.drivers.kit.lidar.lidars import Lidar, feed, make_family, read_real
+from tests.drivers.velodyne.test_position import build as build_position
 
 velodyne_decoder = pytest.importorskip("velodyne_decoder")
 pytestmark = pytest.mark.conformance
@@ -151,3 +153,16 @@ def test_models_without_recordings(model: str, theirs: str, file: str) -> None:
     steps = np.minimum(steps, hour_ns - steps)
     # Theirs takes other durations for another firmware of the VLS-128.
     assert np.mean(steps <= (6000 if model == "VLS-128" else 1000)) > 0.99
+
+
+@pytest.mark.parametrize("pps", range(4))
+def test_position_packets(pps: int) -> None:
+    packet = build_position(pps)
+    theirs, ours = velodyne_decoder.TelemetryPacket(packet), parse_position(packet)
+    assert ours is not None
+    assert ours["gps_pps"].upper() == theirs.pps_status.name
+    assert (ours["temperature_top_c"], ours["temperature_bot_c"]) == (
+        theirs.temp_board_top,
+        theirs.temp_board_bottom,
+    )
+    assert theirs.nmea_sentence.startswith("$GPRMC") and ours["gps_fix"]

@@ -23,6 +23,8 @@ from drivers.kit.driver import Item, Lost, Sample, SensorConfig, State, incomple
 from drivers.kit.lidar.clock import ClockWatch
 from drivers.kit.lidar.decoder import Packets
 from drivers.kit.lidar.order import Ordered, TimeOrder
+from drivers.kit.lidar.raw_packets import pack_packets, packets_channel
+from recorder.codecs.beams import PACKETS
 from recorder.codecs.points import Column, pack_points, points_dtype
 from recorder.codecs.streams import StreamSpec
 
@@ -92,6 +94,7 @@ class _Sweep:
     Attributes:
         begin_ns: device time of its begin, also where its first packets are missing.
         missing: packets that are missing in it.
+        arrived_ns: arrival of the packets.
         lost: sweeps, and packets of them, that are missing before it.
     """
 
@@ -99,6 +102,7 @@ class _Sweep:
     missing: int = 0
     lost: tuple[int, int] = (0, 0)
     packets: list[Packets] = field(default_factory=list)
+    arrived_ns: list[Times] = field(default_factory=list)
     arrival_ns: int = 0
 
 
@@ -109,7 +113,7 @@ class CloudPacketStream:
     Missing packets are counted by the numbers, and where these begin again by the device's time.
 
     Args:
-        sensor: the sensor's entry.
+        sensor: the sensor's entry, with the option ``packets``.
         decoder: of its packets.
         live: the sensor is a device: missing packets were lost in the network.
     """
@@ -120,7 +124,9 @@ class CloudPacketStream:
         self._order = TimeOrder(decoder.interval_ns)
         self._clock = ClockWatch()
         columns = (*decoder.columns, TIMES)
-        self._dtype, self._channels = points_dtype(columns), cloud_channels(columns)
+        self._dtype, self._keeps = points_dtype(columns), bool(sensor.options["packets"])
+        kept = [packets_channel(decoder.packet_bytes)] if self._keeps else []
+        self._channels = (*cloud_channels(columns), *kept)
         self._sweep: _Sweep | None = None
         self._last: tuple[int, int, int] | None = None  # number, device time, arrival
         self._resets = False
@@ -135,7 +141,9 @@ class CloudPacketStream:
     def specs(self, *, finite: bool) -> list[StreamSpec]:
         """Return the declaration of the stream."""
         decoder = self._decoder
-        per_sweep = decoder.period_ns / decoder.interval_ns * self._points_of_packet()
+        per_sweep = decoder.period_ns / decoder.interval_ns
+        size = per_sweep * self._points_of_packet() * self._dtype.itemsize
+        size += per_sweep * decoder.packet_bytes * self._keeps
         return [
             StreamSpec(
                 self._sensor.name,
@@ -145,7 +153,7 @@ class CloudPacketStream:
                 finite=finite,
                 description=f"{decoder.vendor} {decoder.model}, one sample a sweep",
                 settings={"vendor": decoder.vendor, "model": decoder.model, **decoder.settings},
-                bytes_per_sample=round(per_sweep * self._dtype.itemsize / 2),
+                bytes_per_sample=round(size / 2),
             )
         ]
 
@@ -215,6 +223,7 @@ class CloudPacketStream:
         if begin < end:
             assert self._sweep is not None
             self._sweep.packets.append(ordered.packets[begin:end].copy())
+            self._sweep.arrived_ns.append(ordered.t_ns[begin:end])
             self._sweep.arrival_ns = int(ordered.t_ns[end - 1])
             self._last = int(numbers[end - 1]), int(times[end - 1]), self._sweep.arrival_ns
 
@@ -287,6 +296,10 @@ class CloudPacketStream:
             self._channels[0].name: [pack_points(points)],
             GRID: np.array([[1, len(points)]], "<u4"),
         }
+        if self._keeps:
+            arrived_ns, new = np.concatenate(sweep.arrived_ns), np.zeros(len(packets), np.bool_)
+            epoch_ns = t_ns + self._offset_ns
+            data[PACKETS] = [pack_packets(packets, arrived_ns, new, t_ns, epoch_ns)]
         device_ns = np.array([int(times.max())], np.int64)
         yield Sample(name, np.array([t_ns], np.int64), data, device_ns)
         report: dict[str, Any] = {}

@@ -51,6 +51,29 @@ def packets_channel(packet_bytes: int) -> ChannelSpec:
     return ChannelSpec(PACKETS, "points", "u1", shape, text, columns=columns)
 
 
+def pack_packets(
+    packets: Packets,
+    arrived_ns: Times,
+    again: npt.NDArray[np.bool_],
+    t_ns: int,
+    epoch_ns: int,
+) -> bytes:
+    """Pack the packets of a sweep to a frame of the channel.
+
+    Args:
+        packets: u1 [packets, size].
+        arrived_ns: i8 [packets], arrival.
+        again: [packets], whether the sweep before has a packet, too.
+        t_ns: the sweep's stamp, on the time base of the arrivals.
+        epoch_ns: the same by the host's clock, epoch ns.
+    """
+    age = (t_ns - arrived_ns).astype("<i8").view(np.uint8).reshape(-1, 8)
+    stamp = np.frombuffer(epoch_ns.to_bytes(8, "little", signed=True), np.uint8)[:, None]
+    stamps = np.ascontiguousarray(np.broadcast_to(stamp, (8, len(packets))))
+    planes = [transpose(np.ascontiguousarray(packets)), transpose(age), stamps]
+    return pack_planes([*planes, again.astype(np.uint8)[None]])
+
+
 @dataclass(slots=True)
 class _Batch:
     """Packets that were decoded together, and what they became.
@@ -121,11 +144,7 @@ class PacketLog:
             if self._batches[0].spare and self._batches[1].begin == end:
                 break
             self._batches.popleft()
-        age = (t_ns - arrived).astype("<i8").view(np.uint8).reshape(-1, 8)
-        stamp = np.full((8, len(arrived)), 0, np.uint8)
-        stamp += np.frombuffer(epoch_ns.to_bytes(8, "little", signed=True), np.uint8)[:, None]
-        planes = [transpose(np.concatenate(packets)), transpose(age), stamp]
-        return pack_planes([*planes, again.astype(np.uint8)[None]])
+        return pack_packets(np.concatenate(packets), arrived, again, t_ns, epoch_ns)
 
     def _find(self, column: int, *, first: bool) -> int:
         """Return the number of a column's packet."""

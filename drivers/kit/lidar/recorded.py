@@ -2,18 +2,21 @@
 
 The sweeps are those of the recording, bit for bit, where the options are the same.  Where a sweep
 of the recording is missing, it is `Lost`, cause ``recorded``, and decoding restarts behind it.
+Other streams of the sensor, such as its IMU, are passed on as recorded.
 """
 
 from __future__ import annotations
 
+import heapq
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from drivers.kit.driver import Item, Lost, Sample, State
+from drivers.kit.driver import Item, Lost, Sample, State, incomplete
 from drivers.kit.lidar.family import Family, PacketStream
 from drivers.kit.lidar.raw_packets import AGAIN, AGE, DEVICE, DEVICE_PACKET, PACKET, STAMP
 from drivers.kit.lidar.stream import COLUMNS_PER_TURN, SweepStream
@@ -21,7 +24,7 @@ from recorder.codecs.beams import BEAMS, PACKETS, Beams
 from recorder.codecs.storage.points import PointsReader
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError, SessionError
-from recorder.session.playback import recorded_spec
+from recorder.session.playback import Flaw, Hole, find_flaws, play, recorded_spec
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
 
@@ -58,14 +61,20 @@ class RecordedPackets:
                 raise SessionError(f"{name}: has no sweep")
             self.origin_ns = int(stream.t_ns[0]) if session.first_ns is None else session.first_ns
             self._recall(recorded_spec(stream))
-            return self._start(0).specs(finite=True)
+            own = self._sensor.name
+            others = [n for n in session.sensors().get(name, ()) if n in session.streams]
+            self._others = {n: own + n.removeprefix(name) for n in others if n != name}
+            specs = self._start(0).specs(finite=True)[:1]
+            kept = [(recorded_spec(session.stream(n)), new) for n, new in self._others.items()]
+            return [*specs, *(replace(spec, name=new) for spec, new in kept)]
         except (SessionError, FormatError) as error:
             raise self._sensor.fault(error) from None
 
     def _recall(self, spec: StreamSpec) -> None:
         """Give the family what the recording has of the device."""
-        beams = Beams.of_text(spec.files.get(BEAMS, ""), f"{spec.name}: {BEAMS}")
-        self._family.recorded = beams
+        if BEAMS in spec.files:
+            where = f"{spec.name}: {BEAMS}"
+            self._family.recorded = Beams.of_text(spec.files[BEAMS], where)
         self._per_turn = spec.settings.get(COLUMNS_PER_TURN)
         if (text := spec.files.get(DEVICE)) is not None:
             try:
@@ -92,35 +101,71 @@ class RecordedPackets:
 
     def items(self) -> Iterator[Item]:
         """Yield the sweeps; SourceError at damage, after the sweeps before it."""
-        stream, decoding = self._stream, None  # numbers begin again with another driver
-        times, numbers = stream.t_ns, stream.seq
-        fed = 0
+        session, name = self._session, self._stream.name
+        assert session is not None
+        turns = isinstance(self._start(0), SweepStream)
         try:
-            for index in range(len(stream)):
-                gap = 0
-                if index and numbers is not None:
-                    gap = int(numbers[index]) - int(numbers[index - 1]) - 1
-                rows = self._read(stream, index)
-                if decoding is None or gap:
-                    if decoding is not None:
-                        yield from self._end(decoding, fed)
-                    if gap > 0:
-                        yield Lost(self._sensor.name, int(times[index]), "recorded", gap)
-                    decoding, fed = self._start(index), 0
-                    self._skips = bool(rows[AGAIN][0])
-                    self._given = 0
-                else:
-                    rows = rows[rows[AGAIN] == 0]
-                fed += 1
-                if len(rows):
-                    arrived = int(times[index]) - rows[AGE]
-                    packets = np.ascontiguousarray(rows[PACKET])
-                    epoch_ns = rows[STAMP] - rows[AGE]
-                    yield from self._pass(decoding.take(packets, arrived, epoch_ns))
-            if decoding is not None:
-                yield from self._end(decoding, fed)
+            others = self._play_others(session)
+            if turns:
+                yield from heapq.merge(self._decode_turns(), others, key=_get_time_ns)
+            else:
+                flaws = map(self._repeat_flaw, find_flaws(session, [name]))
+                yield from heapq.merge(self._decode_clouds(), flaws, others, key=_get_time_ns)
         except (SessionError, FormatError) as error:
             raise self._sensor.fault(error) from None
+
+    def _play_others(self, session: Session) -> Iterator[Item]:
+        """Yield the samples and losses of the sensor's other streams."""
+        for item in play(session, list(self._others)):
+            name = self._others[item.stream]
+            if isinstance(item, Hole):
+                yield Lost(name, item.t_ns, "recorded", item.count, estimate=item.estimate)
+            else:
+                yield Sample(name, item.t_ns.copy(), dict(item.data), item.t_dev_ns)
+
+    def _repeat_flaw(self, flaw: Flaw) -> State:
+        values = incomplete("recorded", flaw.parts, flaw.samples)
+        values["recorded_cause"] = flaw.cause
+        return State(self._sensor.name, flaw.t_ns, values)
+
+    def _find_gap(self, index: int) -> int:
+        """Return the sweeps that are missing before one; below 0 where numbers begin again."""
+        numbers = self._stream.seq
+        if not index or numbers is None:
+            return 0
+        return int(numbers[index]) - int(numbers[index - 1]) - 1
+
+    def _decode_turns(self) -> Iterator[Item]:
+        """Yield sweeps of columns: a packet may hold columns of two."""
+        decoding: PacketStream | None = None
+        fed = 0
+        for index, t_ns in enumerate(self._stream.t_ns.tolist()):
+            gap, rows = self._find_gap(index), self._read(self._stream, index)
+            if decoding is None or gap:
+                if decoding is not None:
+                    yield from self._end(decoding, fed)
+                if gap > 0:
+                    yield Lost(self._sensor.name, t_ns, "recorded", gap)
+                decoding, fed = self._start(index), 0
+                self._skips, self._given = bool(rows[AGAIN][0]), 0
+            else:
+                rows = rows[rows[AGAIN] == 0]
+            fed += 1
+            if len(rows):
+                yield from self._pass(_take(decoding, rows, t_ns))
+        if decoding is not None:
+            yield from self._end(decoding, fed)
+
+    def _decode_clouds(self) -> Iterator[Item]:
+        """Yield sweeps of points: of exactly their packets; what they lack is recorded."""
+        decoding = self._start(0)
+        for index, t_ns in enumerate(self._stream.t_ns.tolist()):
+            gap, rows = self._find_gap(index), self._read(self._stream, index)
+            if gap > 0:
+                yield Lost(self._sensor.name, t_ns, "recorded", gap)
+            for item in (*_take(decoding, rows, t_ns), *decoding.finish()):
+                if isinstance(item, Sample) or (isinstance(item, State) and item.lasting):
+                    yield item
 
     def _end(self, decoding: PacketStream, fed: int) -> Iterator[Item]:
         """Yield the sweeps that wait: as many as are recorded, of the next there is a begin."""
@@ -142,3 +187,13 @@ class RecordedPackets:
         if self._session is not None:
             self._session.close()
             self._session = None
+
+
+def _take(decoding: PacketStream, rows: npt.NDArray[Any], t_ns: int) -> Iterator[Item]:
+    """Decode the packets of a sweep with that stamp."""
+    packets = np.ascontiguousarray(rows[PACKET])
+    yield from decoding.take(packets, t_ns - rows[AGE], rows[STAMP] - rows[AGE])
+
+
+def _get_time_ns(item: Item) -> int:
+    return int(item.t_ns[-1]) if isinstance(item, Sample) else item.t_ns
