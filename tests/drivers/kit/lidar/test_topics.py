@@ -54,7 +54,10 @@ def join(
 
 
 def read(driver: FamilyDriver) -> list[Item]:
-    return [item for item in iter(driver.read, None) if item is not None]
+    items: list[Item] = []
+    while (item := driver.read()) is not None:
+        items.append(item)
+    return items
 
 
 def test_topics_give_the_sweeps_of_the_packets(middleware: FakeMiddleware) -> None:
