@@ -21,6 +21,7 @@ from drivers.kit.lidar.family import (
     PacketStream,
 )
 from drivers.kit.source_driver import ItemSource
+from drivers.kit.topics.connect import TOPIC_SCHEMES
 from drivers.livox.commands import PUSH, decode_command, decode_values, read_state
 from drivers.livox.packets import (
     IMU,
@@ -223,6 +224,6 @@ class LivoxDriver(FamilyDriver):
         "livox": "//HOST[:PORT]: a lidar on the network, which is set by Livox's commands",
         **FAMILY_SCHEMES,
     }
-    live_schemes: ClassVar[frozenset[str]] = frozenset({"livox", "udp"})
+    live_schemes: ClassVar[frozenset[str]] = frozenset({"livox", "udp", *TOPIC_SCHEMES})
     stream_suffixes: ClassVar[tuple[str, ...]] = (IMU_SUFFIX,)
     family = LivoxFamily
