@@ -124,7 +124,7 @@ class CloudPacketStream:
         self._order = TimeOrder(decoder.interval_ns)
         self._clock = ClockWatch()
         columns = (*decoder.columns, TIMES)
-        self._dtype, self._keeps = points_dtype(columns), bool(sensor.options["packets"])
+        self._dtype, self._keeps = points_dtype(columns), bool(sensor.options.get("packets"))
         kept = [packets_channel(decoder.packet_bytes)] if self._keeps else []
         self._channels = (*cloud_channels(columns), *kept)
         self._sweep: _Sweep | None = None

@@ -40,6 +40,7 @@ SPARE: Final = 1.03
 """Columns of a turn vary by 2 percent with the motor's speed."""
 _RATE: Final = 0.1
 """Share by which the turns in a second vary from the set speed without being another one."""
+_RATES_HZ: Final = (1.0, 100.0)
 _ENOUGH: Final = 2
 """Sweeps in a row that are too wide: the speed has changed."""
 
@@ -93,7 +94,7 @@ class SweepStream:
         self._wide = 0  # sweeps in a row that are too wide
         self._offset_ns = 0
         self._declared = False
-        self.corrupt = 0
+        self.corrupt = self._packets_missing = 0
         self._state: dict[str, Any] = {}
 
     def _set_columns(self, per_turn: float) -> None:
@@ -298,6 +299,7 @@ class SweepStream:
         else:
             missing = np.zeros(len(columns.azimuth), np.int64)
             missing[::per_packet] = ordered.missing * per_packet
+        self._packets_missing += round(int(missing.sum()) / max(1, per_packet))
         t_ns = int(ordered.t_ns[-1])
         if clock := self._clock.take(t_ns + self._offset_ns, int(columns.t_ns[-1])):
             yield State(name, t_ns, clock, lasting=True)
@@ -313,7 +315,8 @@ class SweepStream:
         assert columns.host_ns is not None
         t_ns, device_ns = int(columns.host_ns.max()), int(columns.t_ns.max())
         if sweep.lost_before:
-            yield Lost(name, t_ns, self._cause, sweep.lost_before)
+            detail = {"packets_missing": self._packets_missing}
+            yield Lost(name, t_ns, self._cause, sweep.lost_before, detail=detail)
         images, beyond = fill_channels(columns, self._width)
         data: dict[str, npt.NDArray[Any] | Encoded] = {**images}
         if self._log is not None:
@@ -324,6 +327,8 @@ class SweepStream:
             report = {"columns_missing": missing, **incomplete(self._cause, missing)}
         if beyond:
             report["columns_beyond_width"] = beyond
+        if self._packets_missing:  # in this sweep or before it
+            report["packets_missing"], self._packets_missing = self._packets_missing, 0
         if self.corrupt:
             report["packets_corrupt"], self.corrupt = self.corrupt, 0
         for key in ("repeated", "late", "restarts"):
@@ -347,6 +352,8 @@ class SweepStream:
         if began_ns is None or sweep.missing or sweep.lost_before or self._began_ns <= began_ns:
             return
         rate_hz = 1e9 / (self._began_ns - began_ns)
+        if not _RATES_HZ[0] <= rate_hz <= _RATES_HZ[1]:
+            return  # by damaged times
         before_hz, self._turned_hz = self._turned_hz, rate_hz
         if abs(rate_hz / self._told_hz - 1) > _RATE > abs(rate_hz / before_hz - 1):
             self._told_hz = round(rate_hz, 1)

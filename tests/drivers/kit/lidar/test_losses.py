@@ -49,6 +49,8 @@ def check(account: Account, lidar: Lidar, arriving: list[int]) -> None:
     counted = missing + account.lost_sweeps * per_turn
     # A turn has no whole number of columns.
     assert abs(sent - here - counted) <= 1.1 * account.lost_sweeps
+    packets = (max(arriving) - min(arriving) + 1) - len(set(arriving))
+    assert account.total("packets_missing") == packets
     assert account.total("packets_repeated") == len(arriving) - len(set(arriving))
     assert not account.total("packets_corrupt") and not account.total("packets_restarts")
 
@@ -135,3 +137,13 @@ def test_a_part_of_the_turn_that_is_left_out_is_no_loss() -> None:
     # Until a packet has shown the part, a gap between packets is counted.
     assert account.total("columns_missing") <= 1808
     assert account.lost_sweeps == 0
+
+
+def test_three_gaps_of_an_xt32m_are_counted_in_packets() -> None:
+    lidar = Lidar("PandarXT32M", 0x37)
+    packets, t_ns = lidar.send(lidar.turn(2400), 2**32 - 1000)
+    kept = [*range(300), *range(340, 900), *range(912, 1400), *range(2200, 2400)]
+    account = feed(lidar.start(packets), packets[kept], t_ns[kept])
+    assert account.total("packets_missing") == 40 + 12 + 800
+    assert account.lost_sweeps == 1
+    check(account, lidar, kept)
