@@ -18,6 +18,7 @@ from drivers.kit.lidar.family import (
     Family,
     FamilyDriver,
 )
+from drivers.kit.topics.connect import TOPIC_SCHEMES
 from recorder.config.options import Option, OptionTable
 
 
@@ -107,5 +108,5 @@ class HesaiDriver(FamilyDriver):
         "hesai": "a lidar on the network, //HOST[:PORT]: configured over PTC",
         **FAMILY_SCHEMES,
     }
-    live_schemes = frozenset({"hesai", "udp"})
+    live_schemes = frozenset({"hesai", "udp", *TOPIC_SCHEMES})
     family = HesaiFamily

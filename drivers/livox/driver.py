@@ -21,6 +21,7 @@ from drivers.kit.lidar.family import (
     PacketStream,
 )
 from drivers.kit.source_driver import ItemSource
+from drivers.kit.topics.connect import TOPIC_SCHEMES
 from drivers.livox.commands import PUSH, decode_command, decode_values, read_state
 from drivers.livox.packets import (
     IMU,
@@ -39,7 +40,7 @@ _IMU_CHANNELS = (
     ChannelSpec("acc", "raw", "f4", (3,), "acceleration, gravity included", "m/s^2"),
     ChannelSpec("avel", "raw", "f4", (3,), "rate of turn", "rad/s"),
 )
-_OMITTED = ("calibration", "cut_deg", "packets")
+_OMITTED = ("calibration", "cut_deg")
 _RESTART = 2000
 """A number so far from the one before is of an IMU that has restarted, or of a late packet."""
 
@@ -221,8 +222,8 @@ class LivoxDriver(FamilyDriver):
     }
     schemes: ClassVar[dict[str, str]] = {
         "livox": "//HOST[:PORT]: a lidar on the network, which is set by Livox's commands",
-        **{name: text for name, text in FAMILY_SCHEMES.items() if name != "packets"},
+        **FAMILY_SCHEMES,
     }
-    live_schemes: ClassVar[frozenset[str]] = frozenset({"livox", "udp"})
+    live_schemes: ClassVar[frozenset[str]] = frozenset({"livox", "udp", *TOPIC_SCHEMES})
     stream_suffixes: ClassVar[tuple[str, ...]] = (IMU_SUFFIX,)
     family = LivoxFamily

@@ -23,6 +23,7 @@ from drivers.kit.lidar.family import (
 )
 from drivers.kit.lidar.form import FormChangedError
 from drivers.kit.source_driver import ItemSource
+from drivers.kit.topics.connect import TOPIC_SCHEMES
 from drivers.robosense import m1
 from drivers.robosense.description import (
     M1_BYTES,
@@ -216,5 +217,5 @@ class RobosenseDriver(FamilyDriver):
         "robosense": "//HOST: packets of the lidar there; it is not set",
         **FAMILY_SCHEMES,
     }
-    live_schemes: ClassVar[frozenset[str]] = frozenset({"robosense", "udp"})
+    live_schemes: ClassVar[frozenset[str]] = frozenset({"robosense", "udp", *TOPIC_SCHEMES})
     family = RobosenseFamily

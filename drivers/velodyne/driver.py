@@ -20,6 +20,7 @@ from drivers.kit.lidar.family import (
     Family,
     FamilyDriver,
 )
+from drivers.kit.topics.connect import TOPIC_SCHEMES
 from drivers.velodyne.models import MODELS
 from drivers.velodyne.packets import VelodyneDecoder, find_model, make_packet
 from drivers.velodyne.position import parse_position
@@ -144,5 +145,5 @@ class VelodyneDriver(FamilyDriver):
         "velodyne": "a lidar on the network, //HOST[:PORT]: configured over its web interface",
         **FAMILY_SCHEMES,
     }
-    live_schemes = frozenset({"velodyne", "udp"})
+    live_schemes = frozenset({"velodyne", "udp", *TOPIC_SCHEMES})
     family = VelodyneFamily

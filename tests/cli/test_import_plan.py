@@ -141,7 +141,8 @@ def test_installed_drivers_decide_what_topics_become(bag: Path) -> None:
         assert "/tf" in found.for_calibration and found.uses["/tf"] == "mounts and poses"
     wanted = become(ANY, wanted={"/radar": None, "/imu/data": "imu_2"})
     assert wanted == {"/radar": (ANY, ANY), "/imu/data": ("imu_2", "xsens")}
-    assert {*OLD_DRIVERS, "imu", "lidar"} == PLAYERS
+    lidars = {"hesai", "velodyne", "robosense", "livox"}
+    assert {*OLD_DRIVERS, *lidars, "imu", "lidar"} == PLAYERS
 
 
 def test_only_topics_with_control_characters_have_no_sensor(

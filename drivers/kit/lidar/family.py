@@ -23,6 +23,7 @@ from drivers.kit.lidar.decoder import PacketDecoder, Packets
 from drivers.kit.lidar.form import FormWatch
 from drivers.kit.lidar.stream import SweepStream, Times
 from drivers.kit.source_driver import ItemSource, SourceDriver
+from drivers.kit.topics.connect import TOPIC_FORMS, TOPIC_OPTIONS, TOPIC_SCHEMES
 from drivers.world import SCENE_OPTION
 from drivers.world.mounts import MOUNT_OPTION
 from recorder.codecs.beams import Beams
@@ -33,6 +34,8 @@ from recorder.config.options import Option, OptionTable
 if TYPE_CHECKING:
     from drivers.kit.lidar.bags import BagSource
     from drivers.kit.lidar.live import LiveSource
+    from drivers.kit.lidar.topics import TopicSource
+    from drivers.kit.topics.source import TopicConnection
 
 FAMILY_OPTIONS: OptionTable = {
     "calibration": Option(
@@ -60,6 +63,7 @@ FAMILY_OPTIONS: OptionTable = {
     "scene": SCENE_OPTION,
     "noise": Option("float", 1.0, "sim: scale of all noise; 0: no noise", minimum=0, maximum=100),
     "mount": MOUNT_OPTION,
+    **TOPIC_OPTIONS,
 }
 """Options of every family."""
 
@@ -90,6 +94,7 @@ FAMILY_SCHEMES = {
     "mcap": "as bag",
     "sim": "a drive past houses, vehicles, people and poles, seen by any model",
     "packets": "DIR[#SENSOR]: the recorded packets of a session, decoded again",
+    **TOPIC_FORMS,
 }
 """Sources of every family."""
 
@@ -310,13 +315,16 @@ class FamilyDriver(SourceDriver):
     family: ClassVar[type[Family]]
     schemes: ClassVar[dict[str, str]] = FAMILY_SCHEMES
     _bag: BagSource | None = None
+    _topics: TopicConnection | None = None
     _recorded_ns: int | None = None  # first stamp of the session whose packets are played
-    live_schemes: ClassVar[frozenset[str]] = frozenset({"udp"})
+    live_schemes: ClassVar[frozenset[str]] = frozenset({"udp", *TOPIC_SCHEMES})
     sim_origin_ns = 1_700_000_000_000_000_000
 
     def open(self) -> Sequence[StreamSpec]:
         """Open the source; a SourceError names the file and its fault."""
         family = self.family(self.sensor)
+        if self.sensor.scheme in TOPIC_SCHEMES:
+            return self.begin(self._make_topics(family))
         if self.sensor.scheme in self.live_schemes:
             live = self._make_live(family)
             self.receives = live.receives
@@ -340,6 +348,22 @@ class FamilyDriver(SourceDriver):
         from drivers.kit.lidar.played import CaptureSource
 
         return self.begin(CaptureSource(family))
+
+    def _make_topics(self, family: Family) -> TopicSource:
+        from drivers.kit.lidar.topics import TopicSource
+
+        return TopicSource(family, self.join_topics())
+
+    def join_topics(self) -> TopicConnection:
+        """Return the connection to the lidar's topics, which outlives `close`.
+
+        Raises:
+            SourceError: the address is wrong.
+        """
+        from drivers.kit.lidar.topics import connect_packets
+
+        self._topics = self._topics or connect_packets(self.sensor)
+        return self._topics
 
     def _make_live(self, family: Family) -> LiveSource:
         from drivers.kit.lidar.live import LiveSource
