@@ -81,6 +81,15 @@ def test_what_the_lidar_refuses_is_named() -> None:
         make_driver(LivoxDriver, "lidar", "livox", "//:x").open()
 
 
+def test_a_setting_that_the_lidar_does_not_take_on_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(LivoxEmulator, "_set", lambda *_: bytes(3))
+    refused = pytest.raises(DeviceError, match=r"take on its settings: .*work mode")
+    with emulated() as (_, driver), refused:
+        driver.open()
+
+
 def test_commands_are_answered() -> None:
     with emulated() as (_, driver):
         address = driver.sensor.address.removeprefix("//")

@@ -80,6 +80,16 @@ def test_stamps_of_another_clock_are_not_used(tmp_path: Path) -> None:
     assert START_NS + SECOND <= sample.t_ns[0] <= START_NS + SECOND + 40 * PERIOD_NS
 
 
+def test_a_sweeps_stamp_is_not_before_that_of_the_sweep_before(tmp_path: Path) -> None:
+    packets = list(turn_packets())
+    late_ns = packets[520][0] + SECOND // 2
+    packets[490:500] = [(late_ns, payload) for _, payload in packets[490:500]]
+    message = scan_message("/p", PANDAR_SCAN, packets)
+    driver = make_driver(HesaiDriver, "lidar", "bag", write_mcap(tmp_path / "a.mcap", [message]))
+    first, second = samples(play(driver)[1])
+    assert first.t_ns[0] == late_ns <= second.t_ns[0]
+
+
 def test_a_topic_is_chosen_and_others_are_named(tmp_path: Path) -> None:
     packets = turn_packets(20)
     messages = [scan_message(f"/{side}/p", PANDAR_SCAN, packets) for side in ("left", "right")]

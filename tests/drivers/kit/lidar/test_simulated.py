@@ -29,13 +29,14 @@ SEEN: list[tuple[type[FamilyDriver], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "model"), SEEN)
-def test_the_ground_is_flat_below_every_model(kind: type[FamilyDriver], model: str) -> None:
+def see(kind: type[FamilyDriver], model: str) -> tuple[Any, list[Any]]:
+    """Points of the second sweep of a lidar without noise, and all items."""
     driver = make_driver(kind, "lidar", "sim", model=model, noise=0)
     spec = driver.open()[0]
     items = list[Any]()
     while len(samples(items)) < 2:
         items.append(driver.read())
+    driver.close()
     sample = samples(items)[1]
     source = make_point_source(spec)
     if (cloud := cloud_channel(spec)) is None:
@@ -44,7 +45,12 @@ def test_the_ground_is_flat_below_every_model(kind: type[FamilyDriver], model: s
         frame = sample.data[cloud][0]
         assert isinstance(frame, bytes)
         data = {cloud: unpack_points(frame, points_dtype(spec.channel(cloud).columns), "lidar")}
-    _, points = source.points(data, int(sample.t_ns[0]))
+    return source.points(data, int(sample.t_ns[0]))[1], items
+
+
+@pytest.mark.parametrize(("kind", "model"), SEEN)
+def test_the_ground_is_flat_below_every_model(kind: type[FamilyDriver], model: str) -> None:
+    points, items = see(kind, model)
     near = np.hypot(points["x"], points["y"]) < 25
     near &= points["z"] < -1.5
     assert near.sum() > 100
@@ -52,7 +58,21 @@ def test_the_ground_is_flat_below_every_model(kind: type[FamilyDriver], model: s
     assert np.median(heights) == pytest.approx(-MOUNTED_M, abs=0.01)
     assert np.quantile(np.abs(heights + MOUNTED_M), 0.5) < 0.05
     assert not [s for s in states(items) if "columns_missing" in s or "packets_missing" in s]
-    driver.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "model"), [(HesaiDriver, "PandarXT32"), (RobosenseDriver, "RS-32")]
+)
+def test_all_see_the_same_walls(kind: type[FamilyDriver], model: str) -> None:
+    """Azimuths count from the x or the y axis; what stands on the ground is at one place."""
+    found = []
+    for each, name in ((kind, model), (VelodyneDriver, "VLS-128")):
+        points, _ = see(each, name)
+        standing = (points["z"] > -1) & (np.hypot(points["x"], points["y"]) < 30)
+        found.append(np.stack([points["x"], points["y"], points["z"]], 1)[standing])
+    some = found[0][:: max(1, len(found[0]) // 100)]
+    apart = np.linalg.norm(found[1][None] - some[:, None], axis=2).min(axis=1)
+    assert np.quantile(apart, 0.8) < 0.5
 
 
 def test_sweeps_have_what_the_packets_have() -> None:
