@@ -45,6 +45,7 @@ class LivoxEmulator(PacketEmulator):
             c.CORE_TEMPERATURE: struct.pack("<i", 4_250),
             c.TIME_OFFSET: bytes(8),
             c.SYNC_TYPE: b"\1",
+            c.FIRMWARE_TYPE: b"\1",
             c.HMS_CODE: bytes(32),
         }
         self._commands = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
