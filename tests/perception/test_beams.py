@@ -9,10 +9,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from recorder.codecs.beams import BEAMS, Beams
+from recorder.codecs.beams import BEAMS, PACKETS, Beams
+from recorder.codecs.points import Column
+from recorder.codecs.streams import points_channel
 from recorder.common.errors import FormatError
+from recorder.perception.frames import cloud_channel, has_ouster_sweeps, kind_of
 from recorder.perception.lidar.beams import BeamPoints
 from tests.session import beam_sweeps as beam
+from tests.session import clouds
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "from y": {},
@@ -117,7 +121,22 @@ def test_the_model_has_each_point_on_its_element(variant: str) -> None:
     xyz /= np.linalg.norm(xyz, axis=1)[:, None]
     off_deg = np.degrees(2 * np.arcsin(np.linalg.norm(rays - xyz, axis=1) / 2))
     assert off_deg.max() < 0.0201
+    fired = points["t"] // beam.COLUMN_NS  # the recorded column
+    for number in range(beam.COLUMNS):
+        column = elements[fired == number, 1].astype(int)
+        around = (column - column[0] + 4500) % 9000 - 4500
+        assert np.abs(around).max() <= 1
     assert (np.diff(spinning.row_elevations_rad.astype(np.float32)) < 0).all()
+
+
+def test_packets_are_no_points() -> None:
+    columns = (Column("packet", "u1", (40,)),)
+    packets = points_channel(columns, "packets", PACKETS)
+    ranges, cloud = beam.beam_spec(), clouds.cloud_spec()
+    for spec, name in ((ranges, None), (cloud, "points.bin")):
+        kept = replace(spec, channels=(packets, *spec.channels))
+        assert cloud_channel(kept) == name and kind_of(kept) == "lidar"
+        assert has_ouster_sweeps(kept) is False
 
 
 def test_a_model_of_channels_with_one_elevation_falls() -> None:
