@@ -335,6 +335,8 @@ def _read_intrinsics(stream: Stream) -> dict[str, str]:
         known.update(channel_files(name, entry["format"]))
         if (found := CHANNEL_FORMATS.get(entry["format"])) is not None:
             known.update(found.side_files(name))
+    for channel in () if stream.spec is None else stream.spec.channels:  # also those left out
+        known.update(CHANNEL_FORMATS[channel.format].side_files(channel.name))
     declared = () if stream.spec is None else stream.spec.files
     names = {p.name for p in stream.path.glob("*.json") if not p.name.startswith(".")}
     files = {}

@@ -28,6 +28,8 @@ from drivers.velodyne.driver import VelodyneDriver
 from drivers.velodyne.emulator import VelodyneEmulator
 from recorder.codecs.beams import BEAMS, Beams
 from recorder.common.errors import DeviceError, SourceError
+from recorder.config.driver_schema import DriverSchema
+from recorder.config.loading import load_config
 from recorder.config.options import check_options
 from recorder.config.settings import SensorEntry
 from recorder.formats.pcap.writer import MAPPED, PcapWriter
@@ -442,3 +444,14 @@ def test_an_emulated_lidar_breaks_down_when_it_is_to(vendor: str) -> None:
     assert times[jumped].min() == pytest.approx(1.0, abs=0.11) and jumped[times > 1.2].all()
     assert lidar.injected["clock_jump"] == 1
     assert lidar.injected["stall"] > 50 and lidar.injected["unplug"] > 80
+
+
+def test_the_config_for_lidars_loads() -> None:
+    path = Path(__file__).parents[4] / "configs" / "lidars.yaml"
+    schema = lambda name: DriverSchema.of(name, VENDORS[name][0])  # noqa: E731
+    sensors = load_config(path, schema).sensors
+    assert [(each.driver, each.scheme, each.live) for each in sensors] == [
+        ("hesai", "hesai", True),
+        ("velodyne", "velodyne", True),
+    ]
+    assert len({each.options["lidar_port"] for each in sensors}) == 2

@@ -12,10 +12,12 @@ from drivers.hesai.driver import HesaiDriver
 from drivers.kit.driver import EndOfSource, Lost, Sample, SensorConfig
 from drivers.kit.lidar.raw_packets import AGE, PACKET
 from drivers.velodyne.driver import VelodyneDriver
+from recorder.archives.export.chosen import with_channels
 from recorder.codecs.beams import BEAMS, PACKETS
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import SourceError
 from recorder.config.options import check_options
+from recorder.session.playback import recorded_spec
 from recorder.session.reader import Session
 from tests.drivers.kit.lidar.lidars import Account, Lidar, feed
 from tests.session.build import START_MONO_NS, Builder
@@ -193,3 +195,10 @@ def test_what_cannot_be_decoded_is_named(model: str, text: str, tmp_path: Path) 
         _, _, path = record("PandarXT16", tmp_path)
     with pytest.raises(SourceError, match=rf"roof: packets:.*#lidar: .*{text}"):
         make_driver(model, path).open()
+
+
+def test_a_part_of_the_channels_is_declared_with_the_beams(tmp_path: Path) -> None:
+    _, _, path = record("PandarXT32", tmp_path, slice(1, 2))
+    with Session(path) as session:
+        part = with_channels(session.streams["lidar"], {"rng", "azimuth", "t_col"})
+        assert list(recorded_spec(part).files) == [BEAMS]
