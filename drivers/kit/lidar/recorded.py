@@ -100,7 +100,7 @@ class RecordedPackets:
         return reader.sweep(index)
 
     def items(self) -> Iterator[Item]:
-        """Yield the sweeps; SourceError at damage, after the sweeps before it."""
+        """Yield the sweeps; those whose packets are damaged are `Lost`, cause ``corrupt``."""
         session, name = self._session, self._stream.name
         assert session is not None
         turns = isinstance(self._start(0), SweepStream)
@@ -135,17 +135,33 @@ class RecordedPackets:
             return 0
         return int(numbers[index]) - int(numbers[index - 1]) - 1
 
+    def _read_all(self) -> Iterator[tuple[int, int, npt.NDArray[Any] | Lost]]:
+        """Yield index, stamp and packets of each sweep; a loss before and in place of sweeps."""
+        name = self._sensor.name
+        for index, t_ns in enumerate(self._stream.t_ns.tolist()):
+            if gap := self._find_gap(index):
+                yield index, t_ns, Lost(name, t_ns, "recorded", max(0, gap))
+            try:
+                rows = self._read(self._stream, index)
+            except FormatError as error:
+                detail = {"reason": str(error)}
+                yield index, t_ns, Lost(name, t_ns, "corrupt", 1, detail=detail)
+                continue
+            yield index, t_ns, rows
+
     def _decode_turns(self) -> Iterator[Item]:
         """Yield sweeps of columns: a packet may hold columns of two."""
         decoding: PacketStream | None = None
         fed = 0
-        for index, t_ns in enumerate(self._stream.t_ns.tolist()):
-            gap, rows = self._find_gap(index), self._read(self._stream, index)
-            if decoding is None or gap:
+        for index, t_ns, rows in self._read_all():
+            if isinstance(rows, Lost):
                 if decoding is not None:
                     yield from self._end(decoding, fed)
-                if gap > 0:
-                    yield Lost(self._sensor.name, t_ns, "recorded", gap)
+                decoding = None
+                if rows.count:  # none are missing where a driver counts from 0 again
+                    yield rows
+                continue
+            if decoding is None:
                 decoding, fed = self._start(index), 0
                 self._skips, self._given = bool(rows[AGAIN][0]), 0
             else:
@@ -159,10 +175,10 @@ class RecordedPackets:
     def _decode_clouds(self) -> Iterator[Item]:
         """Yield sweeps of points: of exactly their packets; what they lack is recorded."""
         decoding = self._start(0)
-        for index, t_ns in enumerate(self._stream.t_ns.tolist()):
-            gap, rows = self._find_gap(index), self._read(self._stream, index)
-            if gap > 0:
-                yield Lost(self._sensor.name, t_ns, "recorded", gap)
+        for _, t_ns, rows in self._read_all():
+            if isinstance(rows, Lost):
+                yield from [rows] if rows.count else []
+                continue
             for item in (*_take(decoding, rows, t_ns), *decoding.finish()):
                 if isinstance(item, Sample) or (isinstance(item, State) and item.lasting):
                     yield item

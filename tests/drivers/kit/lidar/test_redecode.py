@@ -132,6 +132,20 @@ def test_a_missing_sweep_is_counted(tmp_path: Path) -> None:
     assert losses[0].t_ns == samples[2].t_ns[0]
 
 
+def test_damaged_packets_lose_their_sweep_alone(tmp_path: Path) -> None:
+    account, _, path = record("PandarXT16", tmp_path)
+    offsets = np.fromfile(path / "lidar" / "packets_i", "<u8").reshape(-1, 2)[:, 0]
+    file = path / "lidar" / PACKETS
+    data = bytearray(file.read_bytes())
+    data[int(offsets[2]) + 100] ^= 0xFF
+    file.write_bytes(data)
+    _, samples, losses = decode(make_driver("PandarXT16", path))
+    check(samples, [s for k, s in enumerate(account.samples) if k != 2], packets=False)
+    (lost,) = losses
+    assert (lost.cause, lost.count) == ("corrupt", 1)
+    assert "packets.bin: sample 2: " in lost.detail["reason"]
+
+
 def test_a_calibration_changes_the_beams_alone(tmp_path: Path) -> None:
     account, spec, path = record("PandarXT16", tmp_path)
     angles = tmp_path / "angles.csv"
