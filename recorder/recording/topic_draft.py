@@ -27,6 +27,11 @@ _TYPES: Final[Mapping[str, str]] = {
     "sensor_msgs/msg/PointCloud2": "lidar",
     "ouster_sensor_msgs/msg/PacketMsg": "ouster",
     "ouster_ros/msg/PacketMsg": "ouster",
+    "pandar_msgs/msg/PandarScan": "hesai",
+    "velodyne_msgs/msg/VelodyneScan": "velodyne",
+    "rslidar_msg/msg/RslidarPacket": "robosense",
+    "rslidar_msgs/msg/RslidarScan": "robosense",
+    "robosense_msgs/msg/RobosenseScan": "robosense",
 }
 _LIDAR_PACKETS: Final = "/lidar_packets"
 _BESIDE: Final = ("imu_packets", "metadata")  # topics that `ouster` takes with its packets

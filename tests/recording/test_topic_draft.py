@@ -54,6 +54,19 @@ def test_what_no_driver_takes_is_named() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "driver"),
+    [
+        ("pandar_msgs/msg/PandarScan", "hesai"),
+        ("velodyne_msgs/msg/VelodyneScan", "velodyne"),
+        ("rslidar_msg/msg/RslidarPacket", "robosense"),
+    ],
+)
+def test_packets_of_lidars_are_those_of_their_vendor(kind: str, driver: str) -> None:
+    drafted = yaml.safe_load(make_draft("ros2:3", [topic("/p", kind)], (driver, "topics")))
+    assert drafted["sensors"] == {"p": {"driver": driver, "source": "ros2:3#/p"}}
+
+
+@pytest.mark.parametrize(
     ("source", "address"),
     [
         ("zenoh:3", "zenoh:3#/a"),
