@@ -10,6 +10,7 @@ import yaml
 
 from drivers.kit.driver import Item, Lost, NewStream, Sample, State
 from drivers.kit.runner import make_driver
+from drivers.kit.topics import reception
 from drivers.kit.topics import source as source_module
 from drivers.kit.topics.middleware import ArrivalQueue, Publisher, TopicError
 from drivers.topics import live as live_module
@@ -17,7 +18,7 @@ from drivers.topics.driver import TopicsDriver
 from recorder.common.errors import DeviceError, SourceError
 from recorder.formats.recorded_topic import find_topic
 from tests.drivers.kit.topics.fake_middleware import FakeMiddleware
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 P, Q = Publisher(b"p", "/n", qos="reliable, volatile"), Publisher(b"q", "/m")
 NOW_NS = 1_000_000_000_000
@@ -75,8 +76,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMiddleware]:
 
     monkeypatch.setattr(source_module, "open_middleware", open_middleware)
     monkeypatch.setattr(live_module, "_SETTLE_S", 0.0)
-    monkeypatch.setattr(live_module, "_FIRST_S", 0.2)
+    monkeypatch.setattr(live_module, "_FIRST_S", PATIENCE_S)
     monkeypatch.setattr(live_module, "_REPORT_NS", 0)
+    monkeypatch.setattr(reception, "_DISCOVERY_NS", 1)
     yield made
 
 
@@ -224,13 +226,17 @@ def test_an_absent_topic_is_a_state_until_it_appears(fake: FakeMiddleware) -> No
     rig.read(lambda: rig.states("ros_a", "absent_topics") == [["/b"], []])
 
 
-def test_without_any_topic_the_device_is_absent(fake: FakeMiddleware) -> None:
+def test_without_any_topic_the_device_is_absent(
+    fake: FakeMiddleware, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake.offer(P, name="/other")
     rig = Rig(topics=["/a"])
+    monkeypatch.setattr(live_module, "_FIRST_S", 0.0)
     for _ in range(2):
         with pytest.raises(DeviceError, match="no topic to record is there; topics here: /other"):
             rig.driver.open()
     assert fake.joined == 1, "the connection outlives an attempt"
+    monkeypatch.setattr(live_module, "_FIRST_S", PATIENCE_S)
     fake.offer(P, name="/a")
     assert [spec.name for spec in rig.driver.open()] == ["ros_a"]
 
