@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from drivers.kit.driver import Item, Lost, NewStream, Sample, SensorConfig, State
+from drivers.kit.topics.definitions import find_definition
 from drivers.kit.topics.middleware import Arrival, Publisher, Topic
 from drivers.kit.topics.reception import Loss, PublishersChanged, Reception
 from drivers.kit.topics.source import TopicConnection
@@ -160,6 +161,7 @@ class LiveTopics:
         waited_ns = time.monotonic_ns() - received.since_ns
         if text is None and waited_ns < _DESCRIBED_NS and received.held < _HELD_BYTES:
             return None
+        text = text or find_definition(topic.type_name, topic.type_hash)
         received.spec = self._make_spec(received.stream, topic, text)
         return received.spec
 
