@@ -10,13 +10,19 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from drivers.kit.topics.middleware import Arrival, ArrivalQueue, Publisher, Topic, TopicError
+from drivers.kit.topics.middleware import (
+    HANDOVER_NS,
+    Arrival,
+    ArrivalQueue,
+    Publisher,
+    Topic,
+    TopicError,
+)
 from drivers.kit.topics.ros2_node import Ros2Domain
 from drivers.kit.topics.ros2_types import FAST_DDS, load_type
 from recorder.common.errors import DeviceError
 
 _SPIN_S: Final = 0.1
-_HANDOVER_NS: Final = 2_000_000_000  # in which publishers find a subscription that replaces another
 _INCOMPATIBLE_NS: Final = 3_000_000_000  # after which a topic is not subscribed again to mend it
 _UNKNOWN: Final = "_UNKNOWN_"  # in the name of a node that discovery does not know yet
 _LONGEST_WAIT_NS: Final = 10_000_000_000  # of a message in Fast DDS, before it is taken
@@ -78,7 +84,7 @@ class Ros2Middleware:
             if time.monotonic_ns() > since_ns + _INCOMPATIBLE_NS:
                 del self._incompatible[name]
                 raise TopicError(name, f"a publisher's policy {policy} is incompatible")
-        self._destroy_replaced(time.monotonic_ns() - _HANDOVER_NS)
+        self._destroy_replaced(time.monotonic_ns() - HANDOVER_NS)
         topics = {}
         for name, type_names in self._node.get_topic_names_and_types():
             found = self._node.get_publishers_info_by_topic(name)
