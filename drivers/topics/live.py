@@ -308,7 +308,12 @@ class LiveTopics:
             if name not in self._refused:
                 print(f"{self._sensor.name}: {text}", file=sys.stderr, flush=True)
         if (absent, refused) != (self._absent or [], self._refused):
-            values = {"absent_topics": absent, "refused_topics": refused}
+            missing = [name_stream(self._sensor.name, name, self._streams) for name in absent]
+            values = {
+                "absent_topics": absent,
+                "absent_streams": missing,
+                "refused_topics": refused,
+            }
             yield State(declared[0].stream, now_ns, values, lasting=True)
         self._absent, self._refused = absent, refused
         ignored = describe_ignored([name for name in self._connection.look() if is_service(name)])

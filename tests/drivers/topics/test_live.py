@@ -224,6 +224,7 @@ def test_an_absent_topic_is_a_state_until_it_appears(fake: FakeMiddleware) -> No
     rig = Rig(topics=["/a", "/b"])
     rig.driver.open()
     rig.read(lambda: rig.states("ros_a", "absent_topics") == [["/b"]])
+    assert rig.states("ros_a", "absent_streams") == [["ros_b"]]
     fake.offer(Q, name="/b")
     rig.read(lambda: rig.states("ros_a", "absent_topics") == [["/b"], []])
 
