@@ -50,6 +50,9 @@ from recorder.session.replay import Pace, wait_until
 SCHEMES: Final = ("ros2", "zenoh")
 CLOCK_TOPIC: Final = "/clock"
 _PERIOD_NS: Final = 10_000_000  # of /clock, on this computer
+_STATIC_TOPIC: Final = (
+    "/tf_static"  # always transient local, also where the recording does not say so
+)
 _POLL_MS: Final = 100
 _KEPT: Final = 100  # messages for subscribers that are late
 
@@ -163,6 +166,7 @@ def _play(named: _Named) -> Generator[tuple[int, int, Parts]]:
 
 def _offer(topic: Topic) -> OfferedTopic:
     qos, schema = parse_qos(topic.metadata.get("offered_qos_profiles", "")), topic.schema
+    is_latched = qos.is_latched or topic.name == _STATIC_TOPIC
     depth = qos.depth if qos.is_latched else max(qos.depth, _KEPT)
     return OfferedTopic(
         topic.name,
@@ -171,7 +175,7 @@ def _offer(topic: Topic) -> OfferedTopic:
         schema.data.decode("utf-8", "replace") if schema.encoding == ENCODING else "",
         depth,
         qos.is_reliable,
-        qos.is_latched,
+        is_latched,
     )
 
 

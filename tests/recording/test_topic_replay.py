@@ -96,6 +96,7 @@ def test_topics_have_the_policies_and_types_of_the_bag(session: Path) -> None:
     topics = {topic.name: topic for topic in replay.topics}
     assert topics["/chat"].type_hash == STRING_HASH
     assert topics[LATCHED].is_latched and topics[LATCHED].depth == 1
+    assert topics["/tf_static"].is_latched, "though the recording does not say so"
     assert not topics["/chat"].is_latched and topics["/chat"].is_reliable
     assert topics["/chat"].depth == 100, "for subscribers that are late"
     assert topics["/clock"].type_name == "rosgraph_msgs/msg/Clock"

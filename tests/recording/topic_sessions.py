@@ -58,6 +58,7 @@ def drive(path: Path, *, clock: bool = False) -> Path:
         chat, name=LATCHED, metadata={"offered_qos_profiles": qos(1, latched=True)}, type_hash=""
     )
     add_topic(builder, latched, [text("yard")])
+    add_topic(builder, replace(chat, name="/tf_static"), [text("without policies")])
     add_topic(builder, RecordedTopic("/status", "S", "json"), [b'{"ok": 1}'])
     if clock:
         add_topic(builder, replace(chat, name="/clock"), [text("not a clock")])

@@ -19,7 +19,7 @@ from drivers.kit.topics.middleware import (
     TopicError,
 )
 from drivers.kit.topics.ros2_node import Ros2Domain
-from drivers.kit.topics.ros2_types import FAST_DDS, load_type
+from drivers.kit.topics.ros2_types import FAST_DDS, clear_error, load_type
 from recorder.common.errors import DeviceError
 
 _SPIN_S: Final = 0.1
@@ -123,6 +123,8 @@ class Ros2Middleware:
             )
         except (RuntimeError, ValueError, TypeError) as error:
             raise DeviceError(f"{topic.name}: cannot be subscribed: {error}") from None
+        finally:
+            clear_error()
         self._incompatible.pop(topic.name, None)
         if earlier is not None:  # its publishers do not know the new one yet
             self._replaced.append((time.monotonic_ns(), earlier))

@@ -6,7 +6,7 @@ import time
 from typing import Any, Final
 
 from drivers.kit.topics.ros2_node import Ros2Domain
-from drivers.kit.topics.ros2_types import load_type
+from drivers.kit.topics.ros2_types import clear_error, load_type
 from recorder.bus.offered_topics import OfferedTopic
 from recorder.common.errors import DeviceError
 
@@ -42,6 +42,8 @@ class Ros2Publishers:
             publisher = self._domain.node.create_publisher(message_type, topic.name, qos)
         except (RuntimeError, ValueError, TypeError) as error:
             raise DeviceError(f"{topic.name}: cannot be published: {error}") from None
+        finally:
+            clear_error()
         self._publishers[topic.name] = publisher
 
     def has_subscriber(self, name: str) -> bool:

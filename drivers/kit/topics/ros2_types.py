@@ -9,6 +9,7 @@ names).
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 from typing import Any, Final
@@ -39,6 +40,16 @@ def load_type(topic: str, type_name: str, type_hash: str) -> Any:
             return make_type(type_name, type_hash)
         text = f"{topic}: the type {type_name} is not installed ({error}), {reason}"
         raise DeviceError(f"{text}: install the package {package}") from None
+
+
+def clear_error() -> None:
+    """Clear rcutils' error of this thread, which creating with a made type leaves.
+
+    Fast DDS then lacks the type's introspection; without this, the next error would be printed with
+    a warning about the first one.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # of a ROS that names it otherwise
+        ctypes.CDLL("librcutils.so").rcutils_reset_error()
 
 
 def _refuse_made_type(type_hash: str) -> str | None:
