@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from drivers.kit.topics.account import JOINING, TRANSPORT, VANISHED
-from drivers.kit.topics.middleware import ArrivalQueue
+from drivers.kit.topics.middleware import ArrivalQueue, Topic
 from tests.conformance.topics import Listener, Talker, lossy_network, lossy_network_absence
 
 pytest.importorskip("rclpy", reason="needs the extra ros2")
@@ -127,6 +127,45 @@ def test_a_cache_is_received_by_a_late_subscriber(domain: int, talker: Talker) -
     received = listener.wait_for("/a", 30)
     assert [digest(each.data) for each in received] == sent
     listener.close()
+
+
+def test_a_deeper_subscription_takes_over_without_a_loss(
+    listener: Listener, talker: Talker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    depths: list[int] = []
+    subscribe, destroy = listener.middleware.subscribe, Ros2Middleware._destroy_replaced
+    destroyed: list[int] = []
+
+    def spy(topic: Topic, depth: int) -> None:
+        depths.append(depth)
+        subscribe(topic, depth)
+
+    def spy_on_the_end(middleware: Ros2Middleware, until_ns: int) -> None:
+        before = len(middleware._replaced)
+        destroy(middleware, until_ns)
+        destroyed.extend([1] * (before - len(middleware._replaced)))
+
+    monkeypatch.setattr(listener.middleware, "subscribe", spy)
+    monkeypatch.setattr(Ros2Middleware, "_destroy_replaced", spy_on_the_end)
+    open_one(talker)
+    talker.match(name="p")
+    sent: list[str] = []
+
+    def send_until(what: str, ready: Callable[[], object]) -> None:
+        def send_some() -> bool:
+            sent.extend(send(talker, 50))
+            return bool(ready())
+
+        listener.until(what, send_some)
+
+    send_until("the rate is known", lambda: len(depths) > 1)
+    send_until("the earlier subscription is destroyed", lambda: destroyed)
+    sent += send(talker, 50)
+    received = listener.wait_for("/a", len(sent))
+    assert listener.numbers("/a") == list(range(1, len(sent) + 1))
+    assert [digest(each.data) for each in received] == sent
+    assert listener.causes("/a") == []
+    assert depths[1] > 60
 
 
 def test_a_publisher_that_offers_less_is_received_too(listener: Listener, talker: Talker) -> None:

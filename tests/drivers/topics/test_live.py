@@ -152,17 +152,21 @@ def test_messages_wait_for_the_definition_of_their_type(
 
 
 @pytest.mark.parametrize("limit", ["_DESCRIBED_NS", "_HELD_BYTES"])
+@pytest.mark.parametrize(
+    ("kind", "known"), [("my_robot/msg/State", b""), ("std_msgs/msg/String", b"string data")]
+)
 def test_a_definition_that_does_not_come_is_not_awaited(
-    fake: FakeMiddleware, monkeypatch: pytest.MonkeyPatch, limit: str
+    fake: FakeMiddleware, monkeypatch: pytest.MonkeyPatch, limit: str, kind: str, known: bytes
 ) -> None:
     monkeypatch.setattr(fake, "describe_type", lambda _: None)
     monkeypatch.setattr(live_module, "_DESCRIBED_NS", 10**15)
     monkeypatch.setattr(live_module, limit, 0)
-    fake.offer(P, name="/a")
+    fake.offer(P, name="/a", kind=kind)
     (spec,) = Rig().driver.open()
     about = find_topic(spec)
     assert about is not None
-    assert (about.definition, about.schema_encoding) == (b"", "")
+    assert about.definition.strip() == known, "rosbags' store knows the types of ROS 2 alone"
+    assert about.schema_encoding == ("ros2msg" if known else "")
 
 
 def test_missing_numbers_are_losses_in_their_place(fake: FakeMiddleware) -> None:
@@ -222,6 +226,7 @@ def test_an_absent_topic_is_a_state_until_it_appears(fake: FakeMiddleware) -> No
     rig = Rig(topics=["/a", "/b"])
     rig.driver.open()
     rig.read(lambda: rig.states("ros_a", "absent_topics") == [["/b"]])
+    assert rig.states("ros_a", "absent_streams") == [["ros_b"]]
     fake.offer(Q, name="/b")
     rig.read(lambda: rig.states("ros_a", "absent_topics") == [["/b"], []])
 
