@@ -59,6 +59,7 @@ class Ros2Middleware:
         self._replaced: list[tuple[int, Any]] = []  # subscriptions, and when
         self._clients: dict[str, Any] = {}  # that ask for a type's definition
         self._described: dict[str, str | None] = {}
+        self._requests: dict[str, Any] = {}  # newest policies by topic
         self._incompatible: dict[str, tuple[int, str]] = {}  # since when, and which policy
         self._problem: str | None = None
         self._is_closing = False
@@ -109,6 +110,9 @@ class Ros2Middleware:
             durability=DurabilityPolicy.TRANSIENT_LOCAL if cached else DurabilityPolicy.VOLATILE,
         )
         earlier = self._subscriptions.pop(topic.name, None)
+        self._requests[topic.name] = qos
+        # The thread may report a policy before `create_subscription` returns.
+        self._incompatible.pop(topic.name, None)
         try:
             self._subscriptions[topic.name] = self._node.create_subscription(
                 load_type(topic.name, topic.type_name, topic.type_hash),
@@ -117,7 +121,9 @@ class Ros2Middleware:
                 qos,
                 raw=True,
                 event_callbacks=SubscriptionEventCallbacks(
-                    incompatible_qos=lambda event: self._report_incompatible(topic.name, event),
+                    incompatible_qos=lambda event: self._report_incompatible(
+                        topic.name, qos, event
+                    ),
                     use_default_callbacks=False,
                 ),
             )
@@ -125,7 +131,6 @@ class Ros2Middleware:
             raise DeviceError(f"{topic.name}: cannot be subscribed: {error}") from None
         finally:
             clear_error()
-        self._incompatible.pop(topic.name, None)
         if earlier is not None:  # its publishers do not know the new one yet
             self._replaced.append((time.monotonic_ns(), earlier))
             if not self.counts_losses:  # messages that both receive could not be told apart
@@ -159,11 +164,12 @@ class Ros2Middleware:
         # rclpy chooses the kind of callback by its signature.
         return take
 
-    def _report_incompatible(self, name: str, event: Any) -> None:
+    def _report_incompatible(self, name: str, requested: Any, event: Any) -> None:
         from rclpy.qos import qos_policy_name_from_kind
 
-        policy = qos_policy_name_from_kind(event.last_policy_kind)
-        self._incompatible.setdefault(name, (time.monotonic_ns(), policy))
+        if self._requests[name] is requested:  # not of a subscription that was replaced
+            policy = qos_policy_name_from_kind(event.last_policy_kind)
+            self._incompatible.setdefault(name, (time.monotonic_ns(), policy))
 
     def describe_type(self, topic: Topic) -> str | None:
         """Ask the publisher's node in the background; the answer is there at a later call."""
