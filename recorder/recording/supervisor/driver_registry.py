@@ -86,7 +86,7 @@ def driver_schema(name: str) -> DriverSchema:
 
 def prefetch(names: Iterable[str]) -> None:
     """Query several drivers and cache their schemas for `driver_schema`."""
-    wanted = list(dict.fromkeys(names))
+    wanted = [name for name in dict.fromkeys(names) if name not in _together]
     if len(wanted) > 1:
         known = available_drivers()
         _prefetch_together([name for name in wanted if "." in name or name in known])
