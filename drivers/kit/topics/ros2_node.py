@@ -14,8 +14,9 @@ from recorder.common.errors import DeviceError, SourceError, need_extra
 
 RECEIVE_BUFFER_BYTES: Final = 4 << 20
 """Receive buffer of Fast DDS's sockets: with the defaults most large messages are lost."""
-_PROFILE_VARIABLES: Final = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
-_PROFILE: Final = """<?xml version="1.0" encoding="UTF-8"?>
+PROFILE_VARIABLES: Final = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
+"""Variables that name a file with a profile of Fast DDS."""
+PROFILE: Final = """<?xml version="1.0" encoding="UTF-8"?>
 <dds xmlns="http://www.eprosima.com"><profiles>
   <transport_descriptors><transport_descriptor>
     <transport_id>recorder_udp</transport_id><type>UDPv4</type>
@@ -27,6 +28,7 @@ _PROFILE: Final = """<?xml version="1.0" encoding="UTF-8"?>
   </rtps></participant>
 </profiles></dds>
 """
+"""The driver's profile, with a place for `RECEIVE_BUFFER_BYTES`: UDP, without shared memory."""
 _RMEM_MAX: Final = Path("/proc/sys/net/core/rmem_max")
 
 
@@ -75,7 +77,7 @@ class Ros2Domain:
             raise DeviceError(f"ROS 2 domain {domain} cannot be joined: {error}") from None
         finally:
             if profile is not None:  # Fast DDS has read it
-                del os.environ[_PROFILE_VARIABLES[0]]
+                del os.environ[PROFILE_VARIABLES[0]]
                 profile.unlink(missing_ok=True)
         self.implementation: str = rclpy.get_rmw_implementation_identifier()
 
@@ -93,7 +95,7 @@ def _set_environment(discovery: str, peers: tuple[str, ...]) -> Path | None:
         os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = discovery.upper()
     if peers:
         os.environ["ROS_STATIC_PEERS"] = ";".join(peers)
-    own = any(os.environ.get(name) for name in _PROFILE_VARIABLES)
+    own = any(os.environ.get(name) for name in PROFILE_VARIABLES)
     if (
         own
         or "FASTDDS_BUILTIN_TRANSPORTS" in os.environ
@@ -101,8 +103,8 @@ def _set_environment(discovery: str, peers: tuple[str, ...]) -> Path | None:
     ):
         return None
     with tempfile.NamedTemporaryFile("w", suffix=".xml", prefix="recorder-", delete=False) as file:
-        file.write(_PROFILE.format(size=RECEIVE_BUFFER_BYTES))
-    os.environ[_PROFILE_VARIABLES[0]] = file.name
+        file.write(PROFILE.format(size=RECEIVE_BUFFER_BYTES))
+    os.environ[PROFILE_VARIABLES[0]] = file.name
     return Path(file.name)
 
 
