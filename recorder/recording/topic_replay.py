@@ -39,6 +39,7 @@ from recorder.bus.offered_topics import (
 from recorder.common.clock import Clock
 from recorder.common.errors import DeviceError, UsageError
 from recorder.common.files import Buffer
+from recorder.common.struct_codec import prepare_type
 from recorder.formats.mcap import TYPE_HASH
 from recorder.formats.ros2.bag import parse_qos
 from recorder.formats.ros2.codec import encode_message
@@ -243,7 +244,7 @@ class TopicPublisher:
         line = self._output.readline()
         if not line:
             raise DeviceError("--to: the process that publishes has ended without a word")
-        answer: Answer = msgspec.json.decode(line, type=Answer)
+        answer: Answer = msgspec.json.decode(line, type=prepare_type(Answer))
         if isinstance(answer, Failed):
             raise DeviceError(f"--to: {answer.text}")
         return answer

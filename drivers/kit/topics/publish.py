@@ -30,6 +30,7 @@ from recorder.bus.offered_topics import (
     Published,
 )
 from recorder.common.errors import DeviceError, FormatError, RecorderError, SourceError
+from recorder.common.struct_codec import prepare_type
 from recorder.config.options import check_options
 
 _DISCOVERY_S: Final = 1.0  # in which subscribers find the publishers
@@ -145,7 +146,7 @@ def main(argv: Sequence[str]) -> int:
     source = sys.stdin.buffer
     result = Published({}, {}, {})
     try:
-        offer = msgspec.json.decode(source.readline(), type=Offer)
+        offer = msgspec.json.decode(source.readline(), type=prepare_type(Offer))
         publishers = open_publishers(argv[0])
         try:
             refused = open_topics(publishers, offer)
