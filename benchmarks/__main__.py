@@ -66,6 +66,8 @@ BENCHMARKS: Final = {
     "dense_lidar": RunSettings(2),
     "packing": RunSettings(8),
     "ncore_writer": RunSettings(2, ".venv-conformance"),
+    "bag_import": RunSettings(3),
+    "topics_live": RunSettings(3, ".venv-conformance"),
     "start": RunSettings(2),
     "growth": RunSettings(8),
     "journal": RunSettings(1),

@@ -13,17 +13,17 @@ from __future__ import annotations
 
 import lzma
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import cv2
-import numpy as np
 import numpy.typing as npt
 import zstandard
 
 from benchmarks.baseline import lidar_parts, write_video
-from benchmarks.frames import BEAMS, COLUMNS, LIDAR_JSON, load_frames, make_rig
+from benchmarks.clouds import LAYOUTS, make_clouds
+from benchmarks.frames import BEAMS, COLUMNS, load_frames, make_rig
 from benchmarks.harness import Figure, Option, Run, ratios
 from benchmarks.pictures import equal_quality, jpeg_psnr_db, video_psnr_db
 from benchmarks.rig_drivers.lidar import FIELDS
@@ -33,9 +33,6 @@ from recorder.codecs.jpeg import encode_jpeg
 from recorder.codecs.streams import StreamSpec
 from recorder.codecs.xz import WORTH
 from recorder.formats.ros2.clouds import CloudLayout, decode_cloud
-from recorder.formats.ros2.codec import encode_message
-from recorder.formats.ros2.definitions import POINT_CLOUD
-from recorder.formats.ros2.messages import Header, PointCloud2, PointField
 
 OPTIONS = {
     "laps": Option("int", 8, "times that a round encodes each frame", minimum=1),
@@ -52,8 +49,7 @@ def measure(run: Run) -> Iterator[Figure]:
     frames = make_rig(run)
     yield from _pictures(run, load_frames(frames, "camera")["image"])
     yield from _sweeps(run, load_frames(frames, "lidar"))
-    info = (frames / LIDAR_JSON).read_text()
-    yield from _clouds(run, load_frames(frames, "lidar"), info)
+    yield from _clouds(run, make_clouds(frames, LAYOUTS["packed"]))
 
 
 def _pictures(run: Run, pictures: npt.NDArray[Any]) -> Iterator[Figure]:
@@ -119,15 +115,8 @@ def _sweeps(run: Run, fields: Mapping[str, npt.NDArray[Any]]) -> Iterator[Figure
     yield from _compare(run, "sweep", coders, count * laps, {})
 
 
-_POINT: Final = np.dtype(
-    [("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity", "<f4"), ("ring", "<u2"), ("t", "<u4")]
-)
-_TYPES: Final = {"<f4": 7, "<u2": 4, "<u4": 6}  # of PointField
-
-
-def _clouds(run: Run, fields: Mapping[str, npt.NDArray[Any]], info: str) -> Iterator[Figure]:
+def _clouds(run: Run, clouds: Sequence[bytearray]) -> Iterator[Figure]:
     laps = run.options["laps"]
-    clouds = [_make_cloud(fields, k, info) for k in range(len(fields["RANGE"]))]
     layout = CloudLayout.of([decode_cloud(clouds[0])])
     compressor = zstandard.ZstdCompressor(level=1)
     coders: dict[str, Coder] = {
@@ -141,30 +130,6 @@ def _clouds(run: Run, fields: Mapping[str, npt.NDArray[Any]], info: str) -> Iter
     shares = [size / len(cloud) for size, cloud in zip(packed, clouds, strict=True)]
     yield Figure("cloud, packed share of the message", shares)
     yield from _compare(run, "cloud", coders, len(clouds) * laps, {})
-
-
-def _make_cloud(fields: Mapping[str, npt.NDArray[Any]], sweep: int, info: str) -> bytes:
-    """Make a sweep's PointCloud2; points without a return are 0, 0, 0."""
-    from ouster.sdk import core
-
-    positions = core.XYZLut(core.SensorInfo(info))(fields["RANGE"][sweep])
-    points = np.zeros((BEAMS, COLUMNS), _POINT)
-    for axis, name in enumerate("xyz"):
-        points[name] = positions[:, :, axis]
-    points["intensity"] = fields["REFLECTIVITY"][sweep]
-    points["ring"] = np.arange(BEAMS)[:, None]
-    times = fields["t_col"][sweep].astype(np.int64)
-    points["t"] = np.maximum(times - times[times > 0].min(), 0)
-    described = [
-        PointField(name, _POINT.fields[name][1], _TYPES[_POINT[name].str])  # type: ignore[index]
-        for name in _POINT.names or ()
-    ]
-    step = _POINT.itemsize
-    cloud = PointCloud2(
-        Header(0, "lidar"), BEAMS, COLUMNS, tuple(described), False, step, step * COLUMNS,
-        points.tobytes(), True,
-    )  # fmt: skip
-    return b"".join(encode_message(POINT_CLOUD, cloud))
 
 
 def _compare(

@@ -25,6 +25,8 @@ _LABELS = {
     "benchmarks.rig_drivers.radar": "radar",
     "benchmarks.rig_drivers.imu": "imu",
     "drivers.camera": "camera",
+    "drivers.topics": "topics",
+    "drivers.lidar": "lidar",
 }
 
 

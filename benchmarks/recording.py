@@ -37,7 +37,7 @@ class Recording:
         stop_s: time from the session's end to the command's.
         cpu: CPU seconds by process, from the session's start until it was closed.
         checksums_cpu: CPU seconds after that.
-        memory: memory of the writer.
+        memory: memory of the watched process, the writer unless another is.
         bytes: size of the session's files.
         streams: entry of each stream in ``recorder info``.
         exit_code: exit code of ``recorder run``.
@@ -87,7 +87,12 @@ def write_config(path: Path, sensors: Mapping[str, Any], **sections: Any) -> Pat
 
 
 def record_measured(
-    root: Path, sensors: Mapping[str, Any], seconds: float, words: Iterable[str] = (), **more: Any
+    root: Path,
+    sensors: Mapping[str, Any],
+    seconds: float,
+    words: Iterable[str] = (),
+    watched: str = "writer",
+    **more: Any,
 ) -> Recording:
     """Record a session, and measure it.
 
@@ -96,6 +101,7 @@ def record_measured(
         sensors: the config's section.
         seconds: length of the session.
         words: further words of the command.
+        watched: label of the process whose memory is read.
         more: further sections of the config.
 
     Raises:
@@ -114,7 +120,7 @@ def record_measured(
         while not _is_closed(session) and process.poll() is None:
             elapsed_s = time.monotonic() - start_s
             if elapsed_s >= len(memory.seconds):
-                memory.add(elapsed_s, tree.rss_bytes("writer") or 0)
+                memory.add(elapsed_s, tree.rss_bytes(watched) or 0)
             time.sleep(0.02 if elapsed_s > seconds - _EAGER_S else 0.1)
             if elapsed_s > seconds - _EAGER_S:
                 after = tree.cpu_seconds()

@@ -17,7 +17,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -129,14 +129,20 @@ def write_feed(frames: Path, feed: Path, name: str, seconds: float) -> list[int]
     return sizes
 
 
-def record_theirs(program: Path, feed: Path, folder: Path, synced: bool = False) -> Peer:
-    """Run edgefirst-recorder once.
+def record_theirs(
+    program: Path,
+    feed: Path,
+    folder: Path,
+    synced: bool = False,
+    topics: Sequence[str] = tuple(SCHEMAS),
+) -> Peer:
+    """Run edgefirst-recorder once, for topics that the feed publishes.
 
     Raises:
         BenchmarkError: the program did not begin, or left no readable file.
     """
     endpoint = f"tcp/127.0.0.1:{find_port(socket.SOCK_STREAM)}"
-    words = [str(program), "--listen", endpoint, "--no-multicast-scouting", *SCHEMAS]
+    words = [str(program), "--listen", endpoint, "--no-multicast-scouting", *topics]
     log = folder / "log"
     with log.open("wb") as errors:
         theirs = subprocess.Popen(

@@ -1,1 +1,1 @@
-"""Programs that run in ``.venv-bench``, with other software and without ours."""
+"""Programs with other software and without ours, which run in environments of their own."""

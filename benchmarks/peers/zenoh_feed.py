@@ -1,7 +1,8 @@
-"""Publisher of samples on Zenoh at their rates: ``python zenoh_feed.py ENDPOINT FOLDER``.
+"""Publisher of samples on Zenoh: ``python zenoh_feed.py ENDPOINT FOLDER [listen]``.
 
 ``FOLDER/NAME.json`` has ``topic``, ``schema``, ``rate_hz`` and ``sizes``; ``FOLDER/NAME.bin`` has
-the samples, one after another.  The program prints ``ready`` when it is connected, and publishes
+the samples, one after another.  They are published once, or in turns until ``count`` are.  The
+program prints ``ready`` when it is connected, or when others may connect, and publishes
 single bytes on all topics until it reads a line, so that a subscriber discovers the topics.  Then
 it publishes every sample when it is due, prints ``done``, and continues with single bytes until its
 input ends: edgefirst-recorder checks whether to end only when a message arrives.
@@ -20,10 +21,11 @@ _WARM_S = 0.02
 
 
 def main() -> None:
-    endpoint, folder = sys.argv[1:]
+    endpoint, folder, *listens = sys.argv[1:]
     config = zenoh.Config()
-    config.insert_json5("mode", '"client"')
-    config.insert_json5("connect/endpoints", json.dumps([endpoint]))
+    config.insert_json5("mode", '"peer"' if listens else '"client"')
+    place = "listen/endpoints" if listens else "connect/endpoints"
+    config.insert_json5(place, json.dumps([endpoint]))
     config.insert_json5("scouting/multicast/enabled", "false")
     with zenoh.open(config) as session:
         streams = [Stream(session, path) for path in sorted(Path(folder).glob("*.json"))]
@@ -47,6 +49,7 @@ class Stream:
         with path.with_suffix(".bin").open("rb") as file:
             self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self._sizes: list[int] = about["sizes"]
+        self._count: int = about.get("count", len(self._sizes))
         self._rate_hz: float = about["rate_hz"]
         self._publisher = session.declare_publisher(
             about["topic"],
@@ -56,7 +59,7 @@ class Stream:
         self._index = self._at = 0
 
     def __bool__(self) -> bool:
-        return self._index < len(self._sizes)
+        return self._index < self._count
 
     @property
     def due_s(self) -> float:
@@ -65,9 +68,9 @@ class Stream:
 
     def put(self) -> None:
         """Publish the next sample."""
-        end = self._at + self._sizes[self._index]
+        end = self._at + self._sizes[self._index % len(self._sizes)]
         self._publisher.put(self._data[self._at : end])
-        self._at, self._index = end, self._index + 1
+        self._at, self._index = end % len(self._data), self._index + 1
 
     def warm(self) -> None:
         """Publish a single byte."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from drivers.kit.driver import Item, Lost, NewStream, Sample, SensorConfig, State
+from drivers.kit.topics.definitions import find_definition
 from drivers.kit.topics.middleware import Arrival, Publisher, Topic
 from drivers.kit.topics.reception import Loss, PublishersChanged, Reception
 from drivers.kit.topics.source import TopicConnection
@@ -160,6 +161,7 @@ class LiveTopics:
         waited_ns = time.monotonic_ns() - received.since_ns
         if text is None and waited_ns < _DESCRIBED_NS and received.held < _HELD_BYTES:
             return None
+        text = text or find_definition(topic.type_name, topic.type_hash)
         received.spec = self._make_spec(received.stream, topic, text)
         return received.spec
 
@@ -306,7 +308,12 @@ class LiveTopics:
             if name not in self._refused:
                 print(f"{self._sensor.name}: {text}", file=sys.stderr, flush=True)
         if (absent, refused) != (self._absent or [], self._refused):
-            values = {"absent_topics": absent, "refused_topics": refused}
+            missing = [name_stream(self._sensor.name, name, self._streams) for name in absent]
+            values = {
+                "absent_topics": absent,
+                "absent_streams": missing,
+                "refused_topics": refused,
+            }
             yield State(declared[0].stream, now_ns, values, lasting=True)
         self._absent, self._refused = absent, refused
         ignored = describe_ignored([name for name in self._connection.look() if is_service(name)])

@@ -193,13 +193,17 @@ class Incomplete(WireStruct, frozen=True):  # type: ignore[misc]  # msgspec allo
 
 
 class SampleState(Struct, frozen=True):
-    """Part of a ``state`` message for the writer: ``{"incomplete": {CAUSE: {samples, parts}}}``.
+    """Part of a ``state`` message for the writer.
 
-    The counts cover samples that the driver sent before the message; each sample is counted under
-    one cause.
+    Attributes:
+        incomplete: samples that lack parts, by cause.  The counts cover samples that the driver
+            sent before the message; each sample is counted under one cause.
+        absent_streams: names of all streams that the config names and that the device does not
+            have now, such as topics without a publisher.
     """
 
     incomplete: dict[str, Incomplete] = {}
+    absent_streams: list[str] = []
 
 
 class End(Values, forbid_unknown_fields=False):

@@ -19,6 +19,7 @@ from recorder.common.text_format import clean
 
 if TYPE_CHECKING:
     from recorder.config.loading import Config
+    from recorder.config.settings import SensorEntry
     from recorder.formats.bags.bag import Bag
     from recorder.perception.import_map import ImportMap
     from recorder.perception.recorded_calibration import RecordedCalibration
@@ -105,6 +106,7 @@ def _plan(
             raise UsageError(f"{args.map}: topics.{topic}: {bag.path} has only {known:.500}")
     unread: dict[str, str] = {}
     drivers = set(available_drivers())
+    opened: dict[str, tuple[SensorEntry, CheckResult]] = {}
     results: dict[str, CheckResult] | None = None
     while results is None:
         found = sensors_of(bag, wanted, unread, drivers, choices)
@@ -113,7 +115,7 @@ def _plan(
             raise SourceError(f"{args.file}: has no topic to import: {why}")
         config = _write_config(args, bag, found, choices, folder)
         chosen = {*(wanted or ()), *(t for t, c in choices.topics.items() if c.driver)}
-        results = _open_topics(config, found, chosen, unread)
+        results = _open_topics(config, found, chosen, unread, opened)
         if any(
             sensor.driver == ANY and set(sensor.topics) & unread.keys() for sensor in found.sensors
         ):
@@ -182,7 +184,11 @@ def _explain_empty(bag: Bag, found: Findings) -> str:
 
 
 def _open_topics(
-    config: Config, found: Findings, chosen: set[str], unread: dict[str, str]
+    config: Config,
+    found: Findings,
+    chosen: set[str],
+    unread: dict[str, str],
+    opened: dict[str, tuple[SensorEntry, CheckResult]],
 ) -> dict[str, CheckResult] | None:
     """Open the topics with their drivers.
 
@@ -191,6 +197,8 @@ def _open_topics(
         found: sensors of the session.
         chosen: topics that the user selected, or whose driver the user selected.
         unread: receives the topics that a driver cannot play, with the reason.
+        opened: receives each sensor with its driver's result; has those of earlier calls, which
+            are not opened again.
 
     Returns:
         Results of the drivers; None if `unread` received topics.
@@ -200,7 +208,11 @@ def _open_topics(
     """
     from recorder.recording.supervisor.driver_registry import check_sources
 
-    results = {result.sensor: result for result in check_sources(config.sensors)}
+    new = [entry for entry in config.sensors if opened.get(entry.name, (None,))[0] != entry]
+    opened |= {
+        entry.name: (entry, result) for entry, result in zip(new, check_sources(new), strict=True)
+    }
+    results = {entry.name: opened[entry.name][1] for entry in config.sensors}
     problems: dict[str, str] = {}
     for sensor in found.sensors:
         if (problem := results[sensor.name].problem) is not None:

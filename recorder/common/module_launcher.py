@@ -62,10 +62,17 @@ def search_beside(module: str) -> None:
         sys.meta_path.append(_BesideFinder(folder))
 
 
-def main() -> None:
-    """Run the module as ``python -m MODULE ARGUMENTS`` does."""
-    module, *arguments = sys.argv[1:]
-    search_beside(module)
+def run_driver_module(module: str, *arguments: str) -> None:
+    """Run a driver's module in this process, as the command of `driver_module_command` does."""
+    if module.partition(".")[0] not in _OURS:
+        search_beside(module)
+        _require(module)
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _require(module: str) -> None:
+    """Exit with a message unless there is a module of that name."""
     try:
         found = importlib.util.find_spec(module) is not None
     except ModuleNotFoundError as error:
@@ -74,9 +81,7 @@ def main() -> None:
         found = False
     if not found:
         sys.exit(f"No module named {module}")
-    sys.argv = [module, *arguments]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":
-    main()
+    run_driver_module(*sys.argv[1:])

@@ -15,13 +15,14 @@ from recorder.common.errors import ProtocolError
 
 Count = Annotated[int, Meta(ge=0)]
 _T = TypeVar("_T")
+_K = TypeVar("_K")  # a type, or a union of types
 _READY: set[Any] = set()
 _LEARNING = threading.Lock()
 _PLACE = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
 _FIELD = re.compile(r"Object (missing required|contains unknown) field `([^`]*)`")
 
 
-def prepare_type(kind: type[_T]) -> type[_T]:
+def prepare_type(kind: _K) -> _K:
     """Prepare a type in msgspec before any thread decodes it; return the type.
 
     msgspec 0.22 reads a struct's fields when it first decodes one. Another thread that decodes one

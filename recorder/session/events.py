@@ -19,6 +19,8 @@ from recorder.common.text_format import format_seconds
 
 INCOMPLETE = "incomplete"
 """Type of events about stored samples that lack parts: columns of a sweep, packets of a frame."""
+ABSENT_STREAMS = "absent_streams"
+"""Key of a driver's state: the streams that the config names and that its device does not have."""
 MERGE_NS = 1_000_000_000
 _CLOCK_STEP_NS = 10_000_000  # a larger change between two readings is a step
 _KNOWN = ("t_ns", "type", "stream", "cause", "first_seq", "last_seq", "count", "duration_ns")

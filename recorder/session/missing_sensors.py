@@ -35,7 +35,7 @@ def find_absent_streams(
         sensors: the streams that each configured sensor declared.
         known: streams that have data or events in the session.
     """
-    owners = {_find_owner(sensors, stream) for stream in known}
+    owners = {find_owner(sensors, stream) for stream in known}
     return {
         sensor: list(streams) or [sensor]
         for sensor, streams in sensors.items()
@@ -129,7 +129,7 @@ def _read_last_ns(stream: Stream, default: int) -> int:
     return round(float(stamps[len(stamps) - 1]) * 1e9)
 
 
-def _find_owner(sensors: Mapping[str, Sequence[str]], stream: str) -> str | None:
+def find_owner(sensors: Mapping[str, Sequence[str]], stream: str) -> str | None:
     """Return the sensor of a stream; a driver may add ``_suffix`` to its sensor's name."""
     for sensor, streams in sensors.items():
         if stream in streams:

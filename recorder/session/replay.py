@@ -100,7 +100,7 @@ class Replay:
             last_ns = 0
             for item, due_ns in self._schedule():
                 last_ns = due_ns
-                if not _wait_until(pace.due_ns(lap_ns + due_ns), clock, stop):
+                if not wait_until(pace.due_ns(lap_ns + due_ns), clock, stop):
                     break
                 name = item.stream
                 if publisher.wanted(name):
@@ -187,8 +187,8 @@ def create_message(item: Chunk | Hole, spec: StreamSpec, shift_ns: int = 0) -> M
     )
 
 
-def _wait_until(t_ns: int, clock: Clock, stop: threading.Event) -> bool:
-    """Wait for a monotonic time; return False if `stop` was set."""
+def wait_until(t_ns: int, clock: Clock, stop: threading.Event) -> bool:
+    """Wait for a monotonic time, ns; return False if `stop` was set."""
     while (left := t_ns - clock.monotonic_ns()) > 0:
         if clock.wait(stop, min(left / 1e9, _MAX_WAIT_S)):
             return False

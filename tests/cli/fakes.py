@@ -92,7 +92,7 @@ def fakes_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "__init__.py").touch()
     for name, code in {"good": GOOD, **OTHERS}.items():
         (folder / f"{name}.py").write_text(textwrap.dedent(code))
-    driver_registry._probe.cache_clear()
+    driver_registry._schemas.clear()
     return folder
 
 

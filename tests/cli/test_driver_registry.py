@@ -8,8 +8,9 @@ import selectors
 import shutil
 import sys
 import tracemalloc
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -31,6 +32,8 @@ from recorder.recording.supervisor.driver_registry import (
     find_stream_clashes,
     prefetch,
 )
+from tests.cli.fakes import OTHERS
+from tests.support.waiting import wait_until
 
 LAUNCHER = "recorder.common.module_launcher"
 
@@ -109,8 +112,8 @@ def test_a_driver_that_does_not_end_is_ended(fakes: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("then", ["wait", "exit"])
 def test_what_a_driver_started_ends_with_it(tmp_path: Path, then: str) -> None:
     note = tmp_path / "pid"
-    result = driver_registry._run(["sh", "-c", f"sleep 1000 & echo $! > {note}; {then}"], b"", 1.0)
-    assert result.timed_out
+    result = driver_registry._run(["sh", "-c", f"sleep 1000 & echo $! > {note}; {then}"], "", 1.0)
+    assert result.code is None
     try:
         ended = os.pidfd_open(int(note.read_text()))
     except ProcessLookupError:
@@ -131,8 +134,7 @@ def test_an_interrupt_ends_a_driver_that_is_asked(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(selectors.DefaultSelector, "select", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        driver_registry._run([sys.executable, "-c", SLEEP], b"", 60.0)
-    assert not driver_registry._running
+        driver_registry._run([sys.executable, "-c", SLEEP], "", 60.0)
     left = [child.cmdline() for child in psutil.Process().children()]
     assert not any(SLEEP in command for command in left)
 
@@ -142,7 +144,7 @@ def test_a_flood_of_what_a_driver_prints_is_not_kept() -> None:
     tracemalloc.start()
     try:
         result = driver_registry._run(
-            [sys.executable, "-c", flood + "sys.exit('no device')"], b"", 60.0
+            [sys.executable, "-c", flood + "sys.exit('no device')"], "", 60.0
         )
         _, most = tracemalloc.get_traced_memory()
     finally:
@@ -158,35 +160,55 @@ def test_a_driver_is_asked_once(fakes: Path) -> None:
 
 
 @pytest.fixture
-def commands(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The modules, with their arguments, that a registry without answers runs."""
     run, ran = driver_registry._run, []
 
-    def note(command: Sequence[str], stdin: bytes, timeout_s: float) -> driver_registry._Result:
+    def note(command: Sequence[str], *request: Any) -> driver_registry._Result:
         ran.append(list(command[command.index("-m") + 1 :]))
-        return run(command, stdin, timeout_s)
+        return run(command, *request)
 
     monkeypatch.setattr(driver_registry, "_run", note)
-    monkeypatch.setattr(driver_registry, "_together", {})
-    driver_registry._probe.cache_clear()
-    yield ran
-    driver_registry._probe.cache_clear()
+    monkeypatch.setattr(driver_registry, "_schemas", {})
+    return ran
+
+
+TOGETHER = ["drivers.kit.queries"]
 
 
 def test_drivers_are_asked_in_one_process(fakes: Path, commands: list[list[str]]) -> None:
     names = ["can", "fakes.good"]
     prefetch(names)
     together = [driver_schema(name) for name in names]
-    assert commands == [["drivers.kit.schemas", *names]]
-    driver_registry._together.clear()
-    driver_registry._probe.cache_clear()
+    prefetch(names)
+    assert commands == [TOGETHER]
+    driver_registry._schemas.clear()
     assert [driver_schema(name) for name in names] == together
     assert commands[1:] == [["drivers.can", "schema"], [LAUNCHER, "fakes.good", "schema"]]
 
 
-@pytest.mark.parametrize("fault", ["raise OSError", "import os; os._exit(3)", "print('no JSON')"])
+def test_drivers_that_are_not_there_need_no_process(commands: list[list[str]]) -> None:
+    prefetch(["no", "none"])
+    with pytest.raises(ConfigError, match="no driver 'none'"):
+        driver_schema("none")
+    assert commands == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("raise OSError('no')", "OSError: no"),
+        ("import os; os._exit(3)", "exited with 3 and no message"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "was ended by SIGSEGV"),
+        ("print('no JSON')", "printed 'no JSON"),
+    ],
+)
 def test_a_driver_that_fails_costs_the_others_nothing(
-    commands: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+    commands: list[list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
+    message: str,
 ) -> None:
     package = tmp_path / "drivers"
     package.mkdir()
@@ -197,9 +219,61 @@ def test_a_driver_that_fails_costs_the_others_nothing(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     prefetch(["bad", "can", "udp"])
     assert set(driver_schema("can").schemes) > {"can"} and driver_schema("udp")
-    with pytest.raises(ConfigError, match="driver 'bad': "):
+    with pytest.raises(ConfigError, match=f"driver 'bad': {message}"):
         driver_schema("bad")
-    assert ["drivers.bad", "schema"] in commands
+    assert commands == [TOGETHER]
+
+
+def test_together_drivers_answer_as_they_do_alone(fakes: Path, commands: list[list[str]]) -> None:
+    names = [f"fakes.{each}" for each in OTHERS if each not in ("counting", "endless")]
+    names += ["fakes.missing", "fakes.good"]
+
+    def answers() -> list[str]:
+        said = []
+        for name in names:
+            try:
+                said.append(str(driver_schema(name)))
+            except ConfigError as error:
+                said.append(str(error))
+        return said
+
+    prefetch(names)
+    together = answers()
+    assert commands == [TOGETHER]
+    driver_registry._schemas.clear()
+    assert answers() == together
+
+
+def test_a_source_that_does_not_open_in_time_holds_up_no_other(fakes: Path) -> None:
+    entries = [entry(name="a", driver="fakes.stuck"), entry(name="b")]
+    for limit_s in (1.0, 5.0, 25.0, 125.0):  # a busy machine is slow
+        stuck, good = check_sources(entries, limit_s)
+        if good.problem is None:
+            break
+    assert stuck.problem == f"driver 'fakes.stuck' did not open its source within {limit_s:g} s"
+    assert len(good.streams) == 1
+    wait_until("it is ended", lambda: not psutil.pid_exists(int((fakes / "pid").read_text())))
+
+
+def test_more_drivers_than_are_asked_at_a_time(
+    fakes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_registry, "_PARALLEL", 2)
+    results = check_sources([entry(name=name) for name in "abcde"])
+    assert [(each.sensor, each.problem) for each in results] == [(name, None) for name in "abcde"]
+
+
+def test_a_damaged_kit_is_the_problem_of_all(
+    fakes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kit = tmp_path / "drivers" / "kit"
+    kit.mkdir(parents=True)
+    for folder in (kit.parent, kit):
+        (folder / "__init__.py").touch()
+    (kit / "queries.py").write_text("raise OSError('unreadable')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    results = check_sources([entry(name="a"), entry(name="b")])
+    assert [each.problem for each in results] == ["OSError: unreadable"] * 2
 
 
 def test_a_bad_driver_is_named_with_its_line(fakes: Path, tmp_path: Path) -> None:

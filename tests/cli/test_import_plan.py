@@ -29,6 +29,7 @@ from tests.formats.bags.kit import (
 )
 from tests.perception.test_recorded_calibration import OPTICAL, info
 from tests.perception.test_recorded_poses import STILL, along, tf
+from tests.support.driver_answers import SharedAnswers
 
 STEP_NS = 20_000_000
 
@@ -58,6 +59,16 @@ def drive() -> list[Sent]:
 @pytest.fixture(scope="module")
 def bag(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_bag(tmp_path_factory.mktemp("bag") / "drive", [drive()[:50], drive()[50:]])
+
+
+@pytest.fixture(scope="module")
+def answers() -> SharedAnswers:
+    return SharedAnswers()
+
+
+@pytest.fixture(autouse=True)
+def _ask_once(answers: SharedAnswers, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers.use(monkeypatch)
 
 
 @pytest.fixture

@@ -322,6 +322,10 @@ def test_validate_says_what_and_where(tmp_path: Path, capsys: pytest.CaptureFixt
         (["--speed", "-1"], "--speed -1"),
         (["--speed", "nan"], "--speed nan"),
         (["--streams", ","], "names no stream"),
+        (["--await", "/imu"], "--await: only with --to"),
+        (["--to", "ros2:0", "--tap", "ipc:///t"], "--to, --tap: give one of the two"),
+        (["--to", "ros2:0#/imu", "--streams", "imu"], "--to: 'ros2:0#/imu' is not ros2:DOMAIN"),
+        (["--to", "ros2:0", "--streams", "imu", "--await", "/a"], "--await: no topic /a; topics: "),
     ],
 )
 def test_replay_usage(

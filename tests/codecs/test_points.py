@@ -161,12 +161,16 @@ def test_every_flipped_byte_is_noticed(tmp_path: Path) -> None:
             channel.check(1)
 
 
-def test_rows_of_zeros_after_a_crash_cost_no_sweep(tmp_path: Path) -> None:
+@pytest.mark.parametrize("left", [0, 1, "inside", 2**63 - 1, 2**64 - 1])
+@pytest.mark.parametrize("committed", [0, 3, 6])
+def test_what_a_crash_leaves_of_later_rows_costs_no_sweep(
+    tmp_path: Path, left: int | str, committed: int
+) -> None:
     suite = write(tmp_path)
     rows = np.fromfile(tmp_path / "points_i", "<u8").reshape(-1, 2)
-    rows[6:] = 0
+    rows[6:] = rows[5, 0] + 3 if left == "inside" else left
     rows.tofile(tmp_path / "points_i")
-    extent = measure(tmp_path, suite.spec, 0)
+    extent = measure(tmp_path, suite.spec, committed)
     assert extent.samples == 6
     for name, length in extent.cut(6)[1].items():
         os.truncate(tmp_path / name, length)

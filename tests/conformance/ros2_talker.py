@@ -19,7 +19,7 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.serialization import serialize_message
 from sensor_msgs.msg import CompressedImage, Imu
 
-from drivers.kit.topics.ros2 import make_type
+from drivers.kit.topics.ros2_types import make_type
 
 TF = "tf2_msgs/msg/TFMessage"
 TF_HASH = "RIHS01_e369d0f05a23ae52508854b66f6aa04437f3449d652e8cbf61d5abe85d020087"

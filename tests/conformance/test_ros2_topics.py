@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from drivers.kit.topics.account import JOINING, TRANSPORT, VANISHED
-from drivers.kit.topics.middleware import ArrivalQueue
+from drivers.kit.topics.middleware import ArrivalQueue, Topic
+from recorder.common.errors import DeviceError
 from tests.conformance.topics import Listener, Talker, lossy_network, lossy_network_absence
 
 pytest.importorskip("rclpy", reason="needs the extra ros2")
@@ -18,6 +21,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:module 'sre:DeprecationWarning"),  # of lark, which ROS needs
 ]
 
+from drivers.kit.topics import ros2 as ros2_module  # noqa: E402
 from drivers.kit.topics.ros2 import Ros2Middleware  # noqa: E402
 
 IMAGE = "sensor_msgs/msg/CompressedImage"
@@ -129,6 +133,45 @@ def test_a_cache_is_received_by_a_late_subscriber(domain: int, talker: Talker) -
     listener.close()
 
 
+def test_a_deeper_subscription_takes_over_without_a_loss(
+    listener: Listener, talker: Talker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    depths: list[int] = []
+    subscribe, destroy = listener.middleware.subscribe, Ros2Middleware._destroy_replaced
+    destroyed: list[int] = []
+
+    def spy(topic: Topic, depth: int) -> None:
+        depths.append(depth)
+        subscribe(topic, depth)
+
+    def spy_on_the_end(middleware: Ros2Middleware, until_ns: int) -> None:
+        before = len(middleware._replaced)
+        destroy(middleware, until_ns)
+        destroyed.extend([1] * (before - len(middleware._replaced)))
+
+    monkeypatch.setattr(listener.middleware, "subscribe", spy)
+    monkeypatch.setattr(Ros2Middleware, "_destroy_replaced", spy_on_the_end)
+    open_one(talker)
+    talker.match(name="p")
+    sent: list[str] = []
+
+    def send_until(what: str, ready: Callable[[], object]) -> None:
+        def send_some() -> bool:
+            sent.extend(send(talker, 50))
+            return bool(ready())
+
+        listener.until(what, send_some)
+
+    send_until("the rate is known", lambda: len(depths) > 1)
+    send_until("the earlier subscription is destroyed", lambda: destroyed)
+    sent += send(talker, 50)
+    received = listener.wait_for("/a", len(sent))
+    assert listener.numbers("/a") == list(range(1, len(sent) + 1))
+    assert [digest(each.data) for each in received] == sent
+    assert listener.causes("/a") == []
+    assert depths[1] > 60
+
+
 def test_a_publisher_that_offers_less_is_received_too(listener: Listener, talker: Talker) -> None:
     open_one(talker, "p")
     talker.match(name="p")
@@ -141,6 +184,46 @@ def test_a_publisher_that_offers_less_is_received_too(listener: Listener, talker
     send(talker, 5, "p")
     listener.wait_for("/a", 15)
     assert sorted(listener.numbers("/a")) == sorted([*range(1, 11), *range(1, 6)])
+
+
+class Demanding(Ros2Middleware):
+    """A middleware that requests more than publishers offer, as if discovery had misled it."""
+
+    claims: Mapping[str, Any]
+
+    def discover(self) -> Mapping[str, Topic]:
+        return {
+            name: replace(
+                topic,
+                publishers={k: replace(p, **self.claims) for k, p in topic.publishers.items()},
+            )
+            for name, topic in super().discover().items()
+        }
+
+
+@pytest.mark.parametrize(
+    ("offered", "claims", "policy"),
+    [
+        ({"reliable": False}, {"is_reliable": True}, "RELIABILITY"),
+        ({"cached": False}, {"has_cache": True}, "DURABILITY"),
+    ],
+)
+def test_a_lasting_mismatch_of_policies_is_an_error_that_names_the_policy(
+    domain: int,
+    talker: Talker,
+    monkeypatch: pytest.MonkeyPatch,
+    offered: dict[str, Any],
+    claims: dict[str, bool],
+    policy: str,
+) -> None:
+    monkeypatch.setattr(ros2_module, "_INCOMPATIBLE_NS", 0)
+    monkeypatch.setattr(Demanding, "claims", claims, raising=False)
+    queue = ArrivalQueue(64_000_000)
+    listener = Listener(Demanding(domain, queue), queue, ["/a"])
+    open_one(talker, **offered)
+    with pytest.raises(DeviceError, match=f"^/a: a publisher's policy {policy} is incompatible$"):
+        listener.until("a message", lambda: bool(listener.arrivals["/a"]))
+    listener.close()
 
 
 def test_what_was_sent_before_joining_is_no_loss_and_later_it_is(

@@ -114,6 +114,10 @@ def test_a_ring_without_points_gets_the_nearest_row() -> None:
     assert 5 not in model.rings
     strange = points[hit & (points["ring"] == 5)]
     assert set(model.elements(strange)[:, 0].tolist()) <= {9, 10}
+    every = points[hit]
+    elements = model.elements({name: every[name] for name in ("x", "y", "z", "ring")})
+    assert np.array_equal(elements, model.elements(every))
+    assert set(elements[every["ring"] == 5, 0].tolist()) <= {9, 10}
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,11 @@ class TopicAccount:
         """Ids of the publishers that are there."""
         return frozenset(self._publishers)
 
+    def find_next(self, publisher: bytes) -> int | None:
+        """Return the number after the highest one of a publisher; None before its first message."""
+        each = self._publishers.get(publisher)
+        return None if each is None or each.first is None else each.last + 1
+
     def appear(self, publisher: bytes, *, is_new: bool, has_cache: bool) -> None:
         """Take the discovery of a publisher; of one that is known, only its cache is taken.
 

@@ -16,6 +16,8 @@ from typing import Final, Protocol
 from recorder.common.errors import DeviceError
 from recorder.common.files import Buffer
 
+HANDOVER_NS: Final = 2_000_000_000
+"""Time in which publishers find a subscription that replaces another; both receive then."""
 _OVERHEAD_BYTES: Final = 200  # of an arrival in the queue
 
 

@@ -21,6 +21,7 @@ from typing import Final
 
 from drivers.kit.topics.account import Fate, Missing, TopicAccount
 from drivers.kit.topics.middleware import (
+    HANDOVER_NS,
     Arrival,
     ArrivalQueue,
     Middleware,
@@ -40,6 +41,7 @@ lost, and are repeated every 3 s."""
 _SEARCH_S: Final = 0.1
 _DISCOVERY_NS: Final = 1_000_000_000
 _KEPT_S: Final = 2.0  # of the measured rate
+_REORDERED_NS: Final = 250_000_000  # longest wait of a message for those before it, in a handover
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,8 @@ class _State:
     gone: set[bytes] = field(default_factory=set)
     announced: Mapping[bytes, Publisher] | None = None
     arrived: int = 0  # since `counted_ns`
+    handover_ns: int = -1  # until when two subscriptions receive
+    held: list[tuple[bytes, Arrival]] = field(default_factory=list)  # and of which publisher
     is_counted: bool = True
 
 
@@ -170,6 +174,7 @@ class Reception:
         self.refused.pop(topic.name, None)
         if state is not None:
             state.qos = qos
+            state.handover_ns = self._now_ns() + HANDOVER_NS
 
     def topics(self) -> Mapping[str, Topic]:
         """Return the topics that are received, by name."""
@@ -192,6 +197,9 @@ class Reception:
         for arrival in arrivals:
             yield from self._receive(arrival)
         now_ns = self._now_ns()
+        for state in list(self._states.values()):
+            if state.held and now_ns > state.handover_ns:
+                yield from self._release(state, everything=True)
         if now_ns - self._looked_ns >= _DISCOVERY_NS:
             self._looked_ns = now_ns
             found = self.look()
@@ -216,6 +224,34 @@ class Reception:
             self._greet(self.look())
             if publisher not in state.account.publishers:  # discovery does not know it yet
                 self._appear(state, publisher, has_cache=False)
+        if arrival.t_mono_ns <= state.handover_ns:
+            state.held.append((publisher, arrival))
+            waited_ns = arrival.t_mono_ns - min(each.t_mono_ns for _, each in state.held)
+            yield from self._release(state, everything=waited_ns > _REORDERED_NS)
+        else:
+            yield from self._release(state, everything=True)
+            yield from self._receive_counted(state, publisher, arrival)
+
+    def _release(self, state: _State, *, everything: bool) -> Iterator[Arrival | Loss]:
+        """Take the held messages whose numbers are next, or all of them, by number.
+
+        Two subscriptions receive the same messages, the newer one often earlier.
+        """
+        while state.held:
+            state.held.sort(key=lambda each: each[1].number or 0)
+            for place, (publisher, arrival) in enumerate(state.held):
+                expected = state.account.find_next(publisher)
+                if everything or expected is None or (arrival.number or 0) <= expected:
+                    del state.held[place]
+                    yield from self._receive_counted(state, publisher, arrival)
+                    break
+            else:
+                return
+
+    def _receive_counted(
+        self, state: _State, publisher: bytes, arrival: Arrival
+    ) -> Iterator[Arrival | Loss]:
+        assert arrival.number is not None
         fate = state.account.take(publisher, arrival.number, arrival.t_mono_ns)
         for missing in state.account.count_missing(arrival.t_mono_ns):
             yield Loss(arrival.topic, arrival.t_mono_ns, missing)
@@ -255,12 +291,16 @@ class Reception:
                     self._appear(state, publisher, has_cache=about.has_cache)
                 state.listed.add(publisher)
 
-    def _follow(self, found: Mapping[str, Topic], t_ns: int) -> Iterator[Loss | PublishersChanged]:
+    def _follow(
+        self, found: Mapping[str, Topic], t_ns: int
+    ) -> Iterator[Arrival | Loss | PublishersChanged]:
         """Compare the publishers with those that were there; all that arrived is taken."""
         self._greet(found)
         for name, state in list(self._states.items()):
             topic = found.get(name) or Topic(name, state.topic.type_name, state.topic.type_hash)
-            for publisher in state.listed - topic.publishers.keys():
+            if gone := state.listed - topic.publishers.keys():
+                yield from self._release(state, everything=True)
+            for publisher in gone:
                 state.gone.add(publisher)
                 for missing in state.account.leave(publisher, is_acknowledged=False):
                     yield Loss(name, t_ns, missing)
@@ -280,6 +320,7 @@ class Reception:
             with self._lock:
                 self._middleware.subscribe(state.topic, 2 * wanted)
             state.depth = 2 * wanted
+            state.handover_ns = self._now_ns() + HANDOVER_NS
 
     def close(self) -> None:
         """End the search and the connection."""

@@ -218,7 +218,10 @@ class LiveTopicSource(Driver):
         problem = "nothing arrives"
         until_s = time.monotonic() + _TOPIC_S
         looked_at = 0
-        while len(found) < _LOOKED_AT and (left_s := until_s - time.monotonic()) > 0:
+        while True:
+            left_s = until_s - time.monotonic()
+            if looked_at == len(self._waiting):
+                self._waiting += connection.take(min(_READ_S, max(left_s, 0)))
             for event in self._waiting[looked_at:]:
                 if not isinstance(event, Arrival):
                     continue
@@ -231,8 +234,8 @@ class LiveTopicSource(Driver):
                 if len(found) == 1:
                     until_s = min(until_s, time.monotonic() + _GATHER_S)
             looked_at = len(self._waiting)
-            if len(found) < _LOOKED_AT:
-                self._waiting += connection.take(min(_READ_S, max(left_s, 0)))
+            if len(found) >= _LOOKED_AT or left_s <= 0:
+                break
         if not found:
             raise DeviceError(f"{connection.place}: {problem}")
         return found

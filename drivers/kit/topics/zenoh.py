@@ -22,15 +22,20 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
+from drivers.kit.topics.definitions import find_definition
 from drivers.kit.topics.middleware import Arrival, ArrivalQueue, Publisher, Topic
 from recorder.common.errors import DeviceError, SourceError, need_extra
 
 ROUTER: Final = "tcp/localhost:7447"
 """Where rmw_zenoh's nodes expect a router."""
-_TOKENS: Final = "@ros2_lv"
-_PUBLISHER: Final = "MP"
-_ATTACHMENT: Final = struct.Struct("<qqB")
-_ID_BYTES: Final = 16
+TOKENS: Final = "@ros2_lv"
+"""First part of the keys of liveliness tokens."""
+PUBLISHER: Final = "MP"
+"""Kind of a publisher's token."""
+ATTACHMENT: Final = struct.Struct("<qqB")
+"""Number, time in epoch ns and length of the publisher's id, which follows."""
+ID_BYTES: Final = 16
+"""Length of a publisher's id."""
 _NAMES: Final = (b"sequence_number", b"source_timestamp", b"source_gid")
 _BEST_EFFORT, _TRANSIENT_LOCAL = "2", "1"
 _PLAIN: Final = "rt/"
@@ -45,13 +50,13 @@ def parse_token(key: str) -> tuple[Topic, Publisher] | None:
     `Publisher.id` is rmw_zenoh's hash of the token.
     """
     parts = key.split("/")
-    if len(parts) != 13 or parts[0] != _TOKENS or parts[5] != _PUBLISHER:
+    if len(parts) != 13 or parts[0] != TOKENS or parts[5] != PUBLISHER:
         return None
     namespace, node, name, dds_type, type_hash, qos = parts[7:]
     policies = qos.split(":")
     is_reliable, has_cache = policies[0] != _BEST_EFFORT, policies[1:2] == [_TRANSIENT_LOCAL]
     publisher = Publisher(
-        _hash_token(key),
+        hash_token(key),
         _demangle(namespace).rstrip("/") + "/" + _demangle(node),
         is_reliable,
         has_cache,
@@ -62,7 +67,8 @@ def parse_token(key: str) -> tuple[Topic, Publisher] | None:
     return Topic(_demangle(name), _convert_type_name(dds_type), known), publisher
 
 
-def _hash_token(key: str) -> bytes:
+def hash_token(key: str) -> bytes:
+    """Return rmw_zenoh's id of the publisher with a token."""
     import xxhash
 
     value = xxhash.xxh3_128_intdigest(key.encode())
@@ -88,11 +94,11 @@ def parse_attachment(data: bytes) -> tuple[int, int, bytes] | None:
         if len(values) != 4:
             return None
         data = values[1][:8] + values[2][:8] + values[3]
-    if len(data) < _ATTACHMENT.size:
+    if len(data) < ATTACHMENT.size:
         return None
-    number, source_ns, size = _ATTACHMENT.unpack_from(data)
-    publisher = data[_ATTACHMENT.size : _ATTACHMENT.size + size]
-    return (number, source_ns, publisher) if size == len(publisher) == _ID_BYTES else None
+    number, source_ns, size = ATTACHMENT.unpack_from(data)
+    publisher = data[ATTACHMENT.size : ATTACHMENT.size + size]
+    return (number, source_ns, publisher) if size == len(publisher) == ID_BYTES else None
 
 
 def parse_encoding(encoding: str) -> str | None:
@@ -102,6 +108,47 @@ def parse_encoding(encoding: str) -> str | None:
     """
     schema = encoding.rpartition(";")[2]
     return schema if _MESSAGE.fullmatch(schema) else None
+
+
+def open_session(locator: str) -> tuple[Any, Any]:
+    """Connect to Zenoh peers or to a router.
+
+    Args:
+        locator: where to connect, such as ``tcp/192.168.1.7:7447``; "": `ROUTER`.
+
+    Returns:
+        The package zenoh, and the session.
+
+    Raises:
+        SourceError: eclipse-zenoh cannot be imported, or the locator has a wrong form.
+        DeviceError: nothing answers at the locator.
+    """
+    try:
+        import xxhash  # noqa: F401  for ids
+        import zenoh
+    except ImportError as error:
+        text = f"Zenoh topics need eclipse-zenoh: {need_extra('zenoh')}: {error}"
+        raise SourceError(text) from None
+    where = locator or ROUTER
+    config = zenoh.Config()
+    try:
+        config.insert_json5("connect/endpoints", json.dumps([where]))
+        config.insert_json5("scouting/multicast/enabled", "false")
+        config.insert_json5("timestamping/enabled", "true")  # caches need them, as in rmw_zenoh
+    except zenoh.ZError as error:
+        raise SourceError(f"{where!r} is no locator of Zenoh: {error}") from None
+    try:
+        session = zenoh.open(config)
+    except zenoh.ZError as error:
+        raise DeviceError(f"zenoh:{where}: {error}") from None
+    if not _is_connected(session):
+        session.close()
+        raise DeviceError(f"zenoh:{where}: no router and no peer answers")
+    return zenoh, session
+
+
+def _is_connected(session: Any) -> bool:
+    return bool(list(session.info.routers_zid()) or list(session.info.peers_zid()))
 
 
 class ZenohMiddleware:
@@ -125,46 +172,24 @@ class ZenohMiddleware:
     def __init__(
         self, locator: str, domain: int | None, queue: ArrivalQueue, topic: str = ""
     ) -> None:
-        try:
-            import xxhash  # noqa: F401  for ids
-            import zenoh
-        except ImportError as error:
-            text = f"Zenoh topics need eclipse-zenoh: {need_extra('zenoh')}: {error}"
-            raise SourceError(text) from None
+        self._zenoh, self._session = open_session(locator)
         self.counts_losses = domain is not None
         self.warnings: list[str] = []
-        self._zenoh, self._domain, self._queue = zenoh, domain, queue
+        self._domain, self._queue = domain, queue
         self._where = locator or ROUTER
-        config = zenoh.Config()
-        try:
-            config.insert_json5("connect/endpoints", json.dumps([self._where]))
-            config.insert_json5("scouting/multicast/enabled", "false")
-        except zenoh.ZError as error:
-            raise SourceError(f"{self._where!r} is no locator of Zenoh: {error}") from None
-        try:
-            self._session = zenoh.open(config)
-        except zenoh.ZError as error:
-            raise DeviceError(f"zenoh:{self._where}: {error}") from None
         self._subscribers: dict[str, tuple[bool, Any]] = {}
         self._silent: dict[str, tuple[int, int]] = {}  # cached topics: since when, subscriptions
         self._lock = threading.Lock()
         self._topics: dict[str, Topic] = {}
         self._ids: dict[str, dict[bytes, bytes]] = {}  # of tokens, by topic and sent id
         self._finding: Any = None
-        if not self._is_connected():
-            self.close()
-            raise DeviceError(f"zenoh:{self._where}: no router and no peer answers")
         if domain is None:
             key = f"{_PLAIN}{topic.lstrip('/') or '**'}"
             self._finding = self._session.declare_subscriber(key, self._take_plain)
         else:
             self._finding = self._session.liveliness().declare_subscriber(
-                f"{_TOKENS}/{domain}/**", self._take_token, history=True
+                f"{TOKENS}/{domain}/**", self._take_token, history=True
             )
-
-    def _is_connected(self) -> bool:
-        info = self._session.info
-        return bool(list(info.routers_zid()) or list(info.peers_zid()))
 
     def _take_token(self, sample: Any) -> None:
         found = parse_token(str(sample.key_expr))
@@ -187,7 +212,7 @@ class ZenohMiddleware:
                 self._topics[name] = Topic(name, found, "", {b"": Publisher(b"", qos="unknown")})
 
     def discover(self) -> Mapping[str, Topic]:
-        if not self._is_connected():
+        if not _is_connected(self._session):
             raise DeviceError(f"zenoh:{self._where}: the connection is lost")
         for name, (since_ns, count) in list(self._silent.items()):
             if count < _CACHE_ATTEMPTS and time.monotonic_ns() > since_ns + _CACHE_NS:
@@ -248,8 +273,8 @@ class ZenohMiddleware:
 
         return take
 
-    def describe_type(self, topic: Topic) -> str | None:  # noqa: ARG002  no node is asked
-        return None
+    def describe_type(self, topic: Topic) -> str | None:
+        return find_definition(topic.type_name, topic.type_hash)  # no node is asked
 
     def close(self) -> None:
         self._session.close()

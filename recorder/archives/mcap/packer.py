@@ -41,6 +41,7 @@ from recorder.common.files import PosixDisk
 from recorder.config.options import Option, OptionTable
 from recorder.formats.mcap.writer import McapWriter
 from recorder.perception.camera.camera_pictures import JPEG_QUALITY
+from recorder.session.event_clips import KeptEvent
 from recorder.session.journal.journal import CommitTimes
 
 LIDAR = ("points", "points_and_ranges", "ranges", "none")
@@ -86,6 +87,28 @@ class McapPacker(Packer):
 PACKER = McapPacker()
 
 
+def find_feeds(
+    context: PackingContext, profile: Profile, events: Sequence[KeptEvent]
+) -> list[Feed]:
+    """Return the feeds of a session's messages, with its events.
+
+    Args:
+        context: the session's context.
+        profile: of the messages.
+        events: the kept events that are packed.
+
+    Raises:
+        SessionError: the session has no stream to pack.
+    """
+    feeds = profile.feeds(context)
+    if not feeds:
+        raise SessionError(f"{context.session.path}: has no stream to pack")
+    feeds.append(event_feed(context, profile))
+    if events:
+        feeds.append(kept_event_feed(profile, context, events))
+    return feeds
+
+
 class _SessionPacker:
     """Packer of one session."""
 
@@ -98,12 +121,8 @@ class _SessionPacker:
         context.notes.add_absent()
         lost = context.notes.add_losses()
         context.notes.add_recovery()
-        feeds = profile.feeds(context)
-        if not feeds:
-            raise SessionError(f"{context.session.path}: has no stream to pack")
-        feeds.append(event_feed(context, profile))
-        if events := kept_events(context):
-            feeds.append(kept_event_feed(profile, context, events))
+        events = kept_events(context)
+        feeds = find_feeds(context, profile, events)
         named = name_topics(context, feeds)
         topics = [topic for each in named for topic in each.values()]
         disk = PosixDisk()

@@ -59,6 +59,7 @@ class Index:
         raw: content of the index file.
         shape: shape of a sample.
         data: the data file.
+        known: number of rows that a crash cannot have changed; None: all of them.
 
     Attributes:
         rows: u8 [n, columns], whole rows.
@@ -73,7 +74,9 @@ class Index:
     unit: ClassVar[str] = "sample"
     layout: ClassVar[str] = "rows of 16"
 
-    def __init__(self, raw: bytes, shape: tuple[int, ...], data: ReadFile) -> None:
+    def __init__(
+        self, raw: bytes, shape: tuple[int, ...], data: ReadFile, known: int | None = None
+    ) -> None:
         body = raw[len(self.head) :]
         count, rest = divmod(len(body), self.row_bytes())
         self.torn = bool(rest) or len(raw) < len(self.head)
@@ -82,7 +85,7 @@ class Index:
         self.shape = shape
         self.is_headed = raw.startswith(self.head)
         if count:
-            self.bounds[1:] = self.find_ends(data)
+            self.bounds[1:] = self.find_ends(data, count if known is None else min(known, count))
         bad = self.find_bad()
         self.good = int(np.argmax(bad)) if bad.any() else count
 
@@ -110,8 +113,8 @@ class Index:
         rows[:, 0] = np.cumsum(sizes, dtype=np.uint64) - rows[:, 1] + np.uint64(offset)
         return rows
 
-    def find_ends(self, data: ReadFile) -> Rows:  # noqa: ARG002
-        """Return the end of each sample in the data file: u8 [n]."""
+    def find_ends(self, data: ReadFile, known: int) -> Rows:  # noqa: ARG002
+        """Return the end of each sample in the data file, u8 [n]; the first rows are known."""
         ends: Rows = self.rows[:, :2].sum(axis=1)
         return ends
 
@@ -300,7 +303,7 @@ class IndexedExtent(Extent):
         self._path, self._index_path = path, _index_path(path, spec.format)
         raw = self._index_path.read_bytes()
         with ReadFile(path) as file:
-            self._index = index = kind(raw, spec.shape, file)
+            self._index = index = kind(raw, spec.shape, file, committed)
             if not index.is_headed:
                 raise FormatError(f"{self._index_path}: does not begin with 0")
             bounds = index.bounds[: index.good + 1]

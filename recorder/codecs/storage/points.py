@@ -42,18 +42,22 @@ class PointsIndex(Index):
             row[_POINTS] = count_points(frames[at : at + size], shape[1], "a sweep")
         return rows
 
-    def find_ends(self, data: ReadFile) -> Rows:
+    def find_ends(self, data: ReadFile, known: int) -> Rows:
         offsets = self.rows[:, _OFFSET]
         ends = np.append(offsets[1:], np.uint64(0))
-        falling = np.flatnonzero(ends <= offsets)  # the last row, and what a crash left of others
-        for row in falling[:1].tolist():
+        # A crash may leave anything in the rows after the known ones: sweeps tell their own ends.
+        for row in range(max(known, 1) - 1, len(offsets)):
             start = int(offsets[row])
             end = find_frame_end(data.peek, start) if start < data.size else None
             ends[row] = max(start, data.size) + 1 if end is None else end
+            if row + 1 < len(offsets) and offsets[row + 1] != ends[row]:
+                break
         return ends
 
     def find_bad(self) -> Flags:
-        return self.find_gaps() | (self.rows[:, _POINTS] > self.shape[0])
+        bad = self.find_gaps() | (self.rows[:, _POINTS] > self.shape[0])
+        bad[1:] |= self.rows[1:, _OFFSET] <= self.rows[:-1, _OFFSET]
+        return bad
 
     def describe(self, row: int) -> str:
         return (

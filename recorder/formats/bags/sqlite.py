@@ -25,6 +25,7 @@ import numpy as np
 
 from recorder.common.errors import FormatError
 from recorder.common.files import Closeable
+from recorder.common.text_format import clean
 from recorder.formats.bags.clock import Times
 from recorder.formats.mcap import TYPE_HASH, LogOrder, McapMessage, McapTopic, merge_blocks
 
@@ -32,6 +33,7 @@ MAGIC: Final = b"SQLite format 3\0"
 _BLOCK: Final = 256  # messages
 _HEAD: Final = 100  # bytes of a database's header
 _MOST_IDS: Final = 1 << 40
+_LINE: Final = 300
 _DAMAGE: Final = (sqlite3.Error, UnicodeDecodeError)  # the latter: of the text of an error
 _FIRST_ID: Final = 1  # of each file
 _BESIDE: Final = ("-wal", "-journal")  # SQLite's, of what the database does not hold yet
@@ -62,7 +64,7 @@ class SqliteReader(Closeable):
             self._find_interval()
         except _DAMAGE as error:
             self.close()
-            raise FormatError(f"{path}: not a ROS 2 bag of SQLite: {error}") from None
+            raise FormatError(f"{path}: not a ROS 2 bag of SQLite: {_line(error)}") from None
 
     def _find_ids(self) -> tuple[int, int]:
         """Return the first id, and the last one of those that can be read; last < first: none."""
@@ -121,7 +123,7 @@ class SqliteReader(Closeable):
         try:
             rows = self._database.execute(query, values).fetchall()
         except _DAMAGE as error:
-            self.damage = self.damage or f"{self.path}: {error}"
+            self.damage = self.damage or f"{self.path}: {_line(error)}"
             return None
         if all(isinstance(each, int) and each >= 0 for row in rows for each in row):
             return rows
@@ -255,7 +257,7 @@ class SqliteReader(Closeable):
             if not isinstance(data, bytes):
                 raise sqlite3.DataError("has no data")
         except _DAMAGE as error:
-            data, fault = b"", f"message {message_id}: {error}"
+            data, fault = b"", f"message {message_id}: {_line(error)}"
         return McapMessage(topic, 0, log_ns, log_ns, data, shift_ns, fault)
 
     def _open(self, path: Path) -> sqlite3.Connection:
@@ -286,6 +288,11 @@ class SqliteReader(Closeable):
         self._resources.close()
 
 
+def _line(error: Any) -> str:
+    """Return an error's text, which may quote the database's own, as a line."""
+    return clean(str(error))[:_LINE]
+
+
 def _connect(path: Path, *modes: str) -> sqlite3.Connection:
     """Open a database in the first mode in which its topics can be read."""
     problem: Any = None
@@ -299,7 +306,7 @@ def _connect(path: Path, *modes: str) -> sqlite3.Connection:
             database.close()
         else:
             return database
-    raise FormatError(f"{path}: not a ROS 2 bag of SQLite: {problem}")
+    raise FormatError(f"{path}: not a ROS 2 bag of SQLite: {_line(problem)}")
 
 
 def _copy_truncated(path: Path, copy: Path) -> bool:

@@ -18,6 +18,7 @@ _INFINITE: Final = {"sec": 9223372036, "nsec": 854775807}  # RMW_DURATION_INFINI
 _KEEP_LAST, _RELIABLE, _AUTOMATIC = 1, 1, 1
 _BEST_EFFORT = 2
 _TRANSIENT_LOCAL, _VOLATILE = 1, 2
+_DEEPEST: Final = 100_000
 
 
 def qos(depth: int, *, latched: bool = False, reliable: bool = True) -> str:
@@ -41,6 +42,41 @@ def qos(depth: int, *, latched: bool = False, reliable: bool = True) -> str:
         "avoid_ros_namespace_conventions": False,
     }
     return _yaml([profile])
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedQos:
+    """Policies of a topic's publisher.
+
+    Attributes:
+        depth: number of messages that it keeps.
+        is_reliable: whether lost messages are sent again.
+        is_latched: whether late subscribers get the kept messages (transient local).
+    """
+
+    depth: int = 10
+    is_reliable: bool = True
+    is_latched: bool = False
+
+
+def parse_qos(text: str) -> OfferedQos:
+    """Parse ``offered_qos_profiles``, which rosbag2 writes with numbers or, since Jazzy, names.
+
+    A topic with several publishers is latched or reliable if all of them are.  What a profile
+    lacks, or a text that is none, is taken as the default of ROS 2.
+    """
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError:
+        found = None
+    profiles = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    if not profiles:
+        return OfferedQos()
+    depths = [each.get("depth") for each in profiles]
+    known = [depth for depth in depths if isinstance(depth, int) and 0 < depth <= _DEEPEST]
+    reliable = [each.get("reliability") not in (_BEST_EFFORT, "best_effort") for each in profiles]
+    latched = [each.get("durability") in (_TRANSIENT_LOCAL, "transient_local") for each in profiles]
+    return OfferedQos(max(known, default=10), all(reliable), all(latched))
 
 
 @dataclass(frozen=True)

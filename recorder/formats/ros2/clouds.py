@@ -391,9 +391,12 @@ class _Times:
     is_same: bool
 
     def __call__(self, cloud: Cloud, every: Planes) -> tuple[Planes, int]:
+        if self.is_same:
+            planes = every[self.field.offset : _find_end(self.field)]
+            last_ns = int(transpose(planes).view("<u4").max(initial=0))
+            if last_ns <= self.time.reach_ns:
+                return planes, last_ns
         values = cloud.read(self.field)
-        if self.is_same and (last_ns := int(values.max(initial=0))) <= self.time.reach_ns:
-            return every[self.field.offset : _find_end(self.field)], last_ns
         offsets = self.time.offsets_ns(cloud, values)
         known = offsets < _FARTHEST_NS
         offsets[(offsets < 0) & (offsets > -_ROUNDING_NS)] = 0

@@ -18,6 +18,7 @@ from typing import Final
 ENCODING: Final = "ros2msg"
 CAMERA_INFO: Final = "sensor_msgs/msg/CameraInfo"
 CAN_FRAME: Final = "can_msgs/msg/Frame"
+CLOCK: Final = "rosgraph_msgs/msg/Clock"
 COMPRESSED_IMAGE: Final = "sensor_msgs/msg/CompressedImage"
 COMPRESSED_VIDEO: Final = "foxglove_msgs/msg/CompressedVideo"
 FD_FRAME: Final = "ros2_socketcan_msgs/msg/FdFrame"
@@ -48,6 +49,7 @@ _FIELD: Final = re.compile(r"^([\w/]+)(?:\[(\d*)(?:<=\d+)?(\]))? \w+(?![\w=])", 
 _TEXTS: Final = {
     "builtin_interfaces/Time": "int32 sec\nuint32 nanosec",
     "builtin_interfaces/Duration": "int32 sec\nuint32 nanosec",
+    "rosgraph_msgs/Clock": "builtin_interfaces/Time clock",
     "std_msgs/Header": "builtin_interfaces/Time stamp\nstring frame_id",
     "std_msgs/String": "string data",
     "std_msgs/ColorRGBA": "float32 r\nfloat32 g\nfloat32 b\nfloat32 a",

@@ -13,7 +13,7 @@ Points near the sensor do not count: beams begin some centimetres from the senso
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -56,25 +56,33 @@ class DerivedModel:
     frequency_hz: float
     error_rad: float
 
-    def elements(self, points: Values) -> Elements:
+    def elements(self, points: Values | Mapping[str, Values]) -> Elements:
         """Return the model's row and column of each point that has a return, u2 [n, 2].
 
         A ring that had no point when the model was derived gets the row of the nearest elevation.
+
+        Args:
+            points: structured array [n], or arrays [n] by name, with x, y, z and ring.
         """
         spinning, columns = self.spinning, len(self.spinning.column_azimuths_rad)
-        azimuth = np.arctan2(points["y"], points["x"])
-        at = np.searchsorted(self.rings, points["ring"])
-        at = np.minimum(at, len(self.rings) - 1)
+        ring = points["ring"]
+        at = np.searchsorted(self.rings, ring)
+        np.minimum(at, len(self.rings) - 1, out=at)
         rows = spinning.row_of_beam[at]
-        strange = np.flatnonzero(self.rings[at] != points["ring"])
+        strange = np.flatnonzero(self.rings[at] != ring)
         if len(strange):
-            elevation = _angles(points[strange])[1]
+            elevation = _angles({axis: points[axis][strange] for axis in "xyz"})[1]
             away = elevation[:, None] - spinning.row_elevations_rad[None, :]
             rows[strange] = np.abs(away).argmin(axis=1)
         sign = 1 if spinning.direction == "ccw" else -1
-        turned = azimuth - spinning.row_azimuth_offsets_rad[rows] - spinning.column_azimuths_rad[0]
-        column = np.rint(sign * turned * (columns / _TURN)).astype(np.int64) % columns
-        return np.stack([rows, column], axis=1).astype(np.uint16)
+        ahead_rad = spinning.row_azimuth_offsets_rad + spinning.column_azimuths_rad[0]
+        column = np.arctan2(points["y"], points["x"]) - ahead_rad[rows]
+        column *= sign * (columns / _TURN)
+        np.rint(column, out=column)
+        column -= columns * np.floor(column / columns)  # of whole numbers: exact
+        made = np.empty((len(rows), 2), np.uint16)
+        made[:, 0], made[:, 1] = rows, column
+        return made
 
 
 def derive_model(sweeps: Sequence[Values]) -> DerivedModel | None:
@@ -237,7 +245,7 @@ def _find_rings(points: Values, rings: Values) -> list[slice]:
     return [slice(start, stop) for start, stop in zip(first.tolist(), last.tolist(), strict=True)]
 
 
-def _angles(points: Values) -> tuple[Floats, Floats, Floats]:
+def _angles(points: Values | Mapping[str, Values]) -> tuple[Floats, Floats, Floats]:
     """Return azimuth from x, elevation (rad), and distance (m) of points, f8 [n] each."""
     x, y, z = (points[axis].astype(np.float64) for axis in "xyz")
     level = np.hypot(x, y)

@@ -21,6 +21,7 @@ from recorder.recording.supervisor.sensors import Sensor
 from recorder.recording.supervisor.supervisor import Supervisor
 from recorder.recording.supervisor.writer_client import account
 from recorder.session.layout import free_bytes
+from recorder.session.missing_sensors import ABSENT, find_owner
 
 SIMULATED = "sim"
 """Scheme of sources that the drivers simulate."""
@@ -162,6 +163,8 @@ def _faults(snapshot: Snapshot, supervisor: Supervisor) -> list[dict[str, str]]:
                 add(name, sensor.state, sensor.fault or sensor.state)
         elif sensor.fault is not None and not sensor.armed:
             add(name, sensor.state, sensor.fault)
+        for stream in _find_absent(supervisor, sensor) if snapshot.session is not None else ():
+            add(stream, ABSENT, f"{name} does not have it")
         for stream, report in sensor.frozen.items():
             add(stream, FROZEN, report["detail"])
     for stream in supervisor.progress.rates.broken:
@@ -236,8 +239,20 @@ def _sensor(
         "ring_held_bytes": sensor.ring_held,
         "ring_size_bytes": sensor.ring_size,
         "outage": None if sensor.specs else outages.get(sensor.name),
+        "absent_streams": _find_absent(supervisor, sensor) if known else [],
         "streams": streams,
     }
+
+
+def _find_absent(supervisor: Supervisor, sensor: Sensor) -> list[str]:
+    """Return the streams that a sensor's driver reports as absent in the open session."""
+    owners = {name: sorted(each.specs) for name, each in supervisor.sensors.items()}
+    absent = [name for name, each in supervisor.streams.items() if each.get("ended") == ABSENT]
+    return sorted(
+        name
+        for name in absent
+        if name not in (*sensor.specs, sensor.name) and find_owner(owners, name) == sensor.name
+    )
 
 
 def _pid(child: Child | None) -> int | None:

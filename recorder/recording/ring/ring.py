@@ -3,9 +3,9 @@
 The daemon's thread reports the open part and makes requests; the manager's reads and writes::
 
     ring_manager = RingManager(Storage(root), clock, say, ring=config.ring)
-    ring_manager.turn(live, recording)       # at every turn
-    ring_manager.keep(event, answer)         # answer(event), or answer(error), from a turn
-    if ring_manager.split_due: ...                     # the open part should end
+    ring_manager.turn(live, recording)  # at every turn
+    ring_manager.keep(event, answer)    # answer(event), or answer(error), from a turn
+    if ring_manager.split_due: ...      # the open part should end
 """
 
 from __future__ import annotations

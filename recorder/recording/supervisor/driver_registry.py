@@ -8,9 +8,9 @@ dotted name is any importable module.
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib.util
 import json
+import math
 import os
 import selectors
 import signal
@@ -18,11 +18,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import ConfigError, ProtocolError, SourceError
@@ -33,17 +32,20 @@ from recorder.config.loading import Config, load_config
 from recorder.config.options import suggest
 from recorder.config.settings import SensorEntry
 
-T = TypeVar("T")
-R = TypeVar("R")
-
 SCHEMA_TIMEOUT_S = 20.0
 CHECK_TIMEOUT_S = 60.0
 """Time limit of a check: a source may import a large SDK and index a long recording, s."""
 _PARALLEL = 8
+_START_S = 20.0  # of the process that queries several drivers
 _MESSAGE_LENGTH = 500
 _MOST_ANSWER = 64 << 20
 """Size limit of an answer, which may contain files of intrinsics, bytes."""
 _MOST_ERRORS = 1 << 16
+
+
+def driver_module(driver: str) -> str:
+    """Return the module of a driver."""
+    return driver if "." in driver else f"drivers.{driver}"
 
 
 def driver_command(driver: str, verb: str) -> list[str]:
@@ -53,8 +55,7 @@ def driver_command(driver: str, verb: str) -> list[str]:
         driver: the driver's name in the config.
         verb: ``schema``, ``check`` or ``run``.
     """
-    module = driver if "." in driver else f"drivers.{driver}"
-    return driver_module_command(module, verb)
+    return driver_module_command(driver_module(driver), verb)
 
 
 def available_drivers() -> list[str]:
@@ -78,28 +79,28 @@ def driver_schema(name: str) -> DriverSchema:
     Raises:
         ConfigError: there is no such driver, or its answer is no schema.
     """
-    answer = _probe(name)
+    prefetch([name])
+    answer = _schemas[name]
     if isinstance(answer, str):
         raise ConfigError(answer)
     return answer
 
 
 def prefetch(names: Iterable[str]) -> None:
-    """Query several drivers and cache their schemas for `driver_schema`."""
-    wanted = list(dict.fromkeys(names))
-    if len(wanted) > 1:
-        known = available_drivers()
-        _prefetch_together([name for name in wanted if "." in name or name in known])
-        _in_parallel(_probe, wanted)
-
-
-def _prefetch_together(names: Sequence[str]) -> None:
-    """Query drivers in one process; keep the schemas of those that answer."""
-    command = module_command("drivers.kit.schemas", *names)
-    result = _run(command, b"", SCHEMA_TIMEOUT_S)
-    with contextlib.suppress(ValueError, TypeError, RecursionError, ProtocolError):
-        for name, wire in dict(_answer(result.stdout)).items():
-            _together[name] = DriverSchema.from_wire(wire)
+    """Query drivers that were not queried, together; keep the answers for `driver_schema`."""
+    known = available_drivers()
+    wanted = []
+    for name in dict.fromkeys(names):
+        if name in _schemas:
+            continue
+        if "." in name or name in known:
+            wanted.append(name)
+        else:
+            text = f"no driver {name!r}{suggest(name, known)}; known drivers: {', '.join(known)}"
+            _schemas[name] = text
+    answers = _query("schema", [(name, "") for name in wanted], SCHEMA_TIMEOUT_S)
+    for name, answer in zip(wanted, answers, strict=True):
+        _schemas[name] = _read_schema(name, answer)
 
 
 def load(path: Path) -> Config:
@@ -107,30 +108,21 @@ def load(path: Path) -> Config:
     return load_config(path, driver_schema, prefetch)
 
 
-_together: dict[str, DriverSchema] = {}
-"""Schemas that were queried together, by driver."""
+_schemas: dict[str, DriverSchema | str] = {}
+"""Schemas that drivers answered, or descriptions of the drivers' problems, by driver."""
 
 
-@functools.cache
-def _probe(name: str) -> DriverSchema | str:
-    """Return the driver's schema, or a description of the driver's problem."""
-    if name in _together:
-        return _together[name]
-    if "." not in name:
-        known = available_drivers()
-        if name not in known:
-            return f"no driver {name!r}{suggest(name, known)}; known drivers: {', '.join(known)}"
-    result = _run(driver_command(name, "schema"), b"", SCHEMA_TIMEOUT_S)
+def _read_schema(name: str, result: _Result) -> DriverSchema | str:
+    """Return a driver's schema, or a description of the driver's problem."""
     where = f"driver {name!r}"
-    if result.timed_out:
+    if result.code is None:
         return f"{where}: printed no schema within {SCHEMA_TIMEOUT_S:g} s"
     if result.code != 0:
         return f"{where}: {result.problem.removeprefix(f'{where}: ')}"
     try:
         return DriverSchema.from_wire(_answer(result.stdout))
     except (ValueError, RecursionError):
-        shown = result.stdout[:40].decode(errors="replace")
-        return f"{where}: printed {shown!r} for a schema, which is not JSON"
+        return f"{where}: printed {result.stdout[:40]!r} for a schema, which is not JSON"
     except ProtocolError as error:
         return f"{where}: {str(error).removeprefix(f'{where}: ')}"
 
@@ -160,16 +152,28 @@ class CheckResult:
 
 def check_source(entry: SensorEntry, timeout_s: float = CHECK_TIMEOUT_S) -> CheckResult:
     """Let a sensor's driver open its source, declare its streams and close the source."""
-    started = time.monotonic()
-    request = json.dumps(entry.for_driver()).encode()
-    result = _run(driver_command(entry.driver, "check"), request, timeout_s)
-    seconds = time.monotonic() - started
+    (result,) = check_sources([entry], timeout_s)
+    return result
 
+
+def check_sources(
+    entries: Sequence[SensorEntry], timeout_s: float = CHECK_TIMEOUT_S
+) -> list[CheckResult]:
+    """Check several sensors in parallel; return the results in the order of `entries`."""
+    queries = [(entry.driver, json.dumps(entry.for_driver())) for entry in entries]
+    answers = _query("check", queries, timeout_s)
+    return [
+        _read_check(entry, answer, timeout_s)
+        for entry, answer in zip(entries, answers, strict=True)
+    ]
+
+
+def _read_check(entry: SensorEntry, result: _Result, timeout_s: float) -> CheckResult:
     def problem(message: str, code: int = 1) -> CheckResult:
         text = message.removeprefix(f"{entry.name}: ")  # the key names the sensor
-        return CheckResult(entry.name, (), mask_passwords(text), code, seconds)
+        return CheckResult(entry.name, (), mask_passwords(text), code, result.seconds)
 
-    if result.timed_out:
+    if result.code is None:
         return problem(f"driver {entry.driver!r} did not open its source within {timeout_s:g} s")
     if result.code != 0:
         return problem(result.problem, SourceError.exit_code if result.code == 2 else 1)
@@ -182,63 +186,88 @@ def check_source(entry: SensorEntry, timeout_s: float = CHECK_TIMEOUT_S) -> Chec
         return problem(f"driver {entry.driver!r} answered with no list of streams: {error!r:.200}")
     if not streams:
         return problem(f"driver {entry.driver!r} declares no stream")
-    return CheckResult(entry.name, streams, seconds=seconds, receives=receives, warnings=warnings)
-
-
-def check_sources(entries: Sequence[SensorEntry]) -> list[CheckResult]:
-    """Check several sensors in parallel; return the results in the order of `entries`."""
-    return _in_parallel(check_source, entries)
+    return CheckResult(
+        entry.name, streams, seconds=result.seconds, receives=receives, warnings=warnings
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    code: int
-    stdout: bytes
-    stderr: bytes
-    timed_out: bool
+    """How a process ended.
+
+    Attributes:
+        code: its exit code, or minus its signal; None: it did not end in time.
+        stdout: the end of its output.
+        stderr: the end of its errors.
+        seconds: duration.
+    """
+
+    code: int | None
+    stdout: str
+    stderr: str
+    seconds: float
 
     @property
     def problem(self) -> str:
         """The last line on standard error, which is the error even after a traceback."""
-        lines = self.stderr.decode(errors="replace").strip().splitlines()
-        if not lines and self.code < 0:
+        lines = self.stderr.strip().splitlines()
+        if not lines and self.code is not None and self.code < 0:
             known = {number.value: number.name for number in signal.Signals}
             return f"was ended by {known.get(-self.code, f'signal {-self.code}')}"
         text = lines[-1] if lines else f"exited with {self.code} and no message"
         return text.removeprefix(f"{sys.executable}: ")[:_MESSAGE_LENGTH]
 
 
-def _answer(stdout: bytes) -> Any:
+def _answer(stdout: str) -> Any:
     """Parse the JSON that a driver printed, if need be after lines that a library printed."""
     try:
         return json.loads(stdout)
     except ValueError:
         lines = stdout.splitlines()
-        return json.loads(lines[-1] if lines else b"")
+        return json.loads(lines[-1] if lines else "")
 
 
-def _in_parallel(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """Do the work on all items in parallel; an exception kills the processes it has started."""
-    with ThreadPoolExecutor(max(1, min(_PARALLEL, len(items)))) as pool:
-        futures = [pool.submit(work, item) for item in items]
-        try:
-            return [future.result() for future in futures]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            while wait(futures, timeout=0.05).not_done:  # repeat: one may just have been started
-                for process in tuple(_running):
-                    _kill_group(process)
-            raise
+def _query(verb: str, queries: Sequence[tuple[str, str]], timeout_s: float) -> list[_Result]:
+    """Query drivers in parallel.
+
+    Args:
+        verb: ``schema`` or ``check``.
+        queries: name and standard input of each driver.
+        timeout_s: time limit of each.
+
+    Returns:
+        What each driver answered.
+    """
+    if len(queries) < 2:
+        return [_run(driver_command(name, verb), text, timeout_s) for name, text in queries]
+    request = {
+        "verb": verb,
+        "queries": [(driver_module(name), text) for name, text in queries],
+        "parallel": _PARALLEL,
+        "timeout_s": timeout_s,
+        "most": (_MOST_ANSWER, _MOST_ERRORS),
+    }
+    result = _run(
+        module_command("drivers.kit.queries"),
+        json.dumps(request),
+        timeout_s * math.ceil(len(queries) / _PARALLEL) + _START_S,
+        _MOST_ANSWER * len(queries),
+    )
+    try:
+        return [_Result(**answer) for answer in _answer(result.stdout)]
+    except (ValueError, TypeError):
+        return [result] * len(queries)  # the kit is damaged, or the machine has no memory
 
 
-def _run(command: Sequence[str], stdin: bytes, timeout_s: float) -> _Result:
+def _run(command: Sequence[str], stdin: str, timeout_s: float, most: int = _MOST_ANSWER) -> _Result:
     """Run a command to its end; at the time limit, kill it with all its descendants.
 
-    Only the last `_MOST_ANSWER` bytes of its output and `_MOST_ERRORS` of its errors are kept.
+    Only the last `most` bytes of its output and `_MOST_ERRORS` of its errors are kept.
     """
-    ends_s = time.monotonic() + timeout_s
+    started_s = time.monotonic()
+    ends_s = started_s + timeout_s
     with tempfile.TemporaryFile() as request:
-        request.write(stdin)
+        request.write(stdin.encode())
         request.seek(0)
         process = subprocess.Popen(
             command,
@@ -248,37 +277,33 @@ def _run(command: Sequence[str], stdin: bytes, timeout_s: float) -> _Result:
             start_new_session=True,
         )
     assert process.stdout is not None and process.stderr is not None
-    _running.add(process)
     stdout, stderr, ended = bytearray(), bytearray(), False
-    try:
-        with process, selectors.DefaultSelector() as pipes:
-            try:
-                pipes.register(process.stdout, selectors.EVENT_READ, (stdout, _MOST_ANSWER))
-                pipes.register(process.stderr, selectors.EVENT_READ, (stderr, _MOST_ERRORS))
-                # Descendants of the command may hold its pipes after its end.
-                while pipes.get_map() and (left_s := ends_s - time.monotonic()) > 0:
-                    for key, _ in pipes.select(left_s):
-                        data, most = key.data
-                        if chunk := os.read(key.fd, 1 << 16):
-                            data += chunk
-                            del data[:-most]
-                        else:
-                            pipes.unregister(key.fileobj)
-                process.wait(max(0.0, ends_s - time.monotonic()))
-                ended = not pipes.get_map()
-            except subprocess.TimeoutExpired:
-                pass
-            finally:
-                if not ended:
-                    _kill_group(process)
-    finally:
-        _running.discard(process)
-    if not ended:
-        return _Result(-1, b"", b"", timed_out=True)
-    return _Result(process.returncode, bytes(stdout), bytes(stderr), timed_out=False)
-
-
-_running: set[subprocess.Popen[bytes]] = set()
+    with process, selectors.DefaultSelector() as pipes:
+        try:
+            pipes.register(process.stdout, selectors.EVENT_READ, (stdout, most))
+            pipes.register(process.stderr, selectors.EVENT_READ, (stderr, _MOST_ERRORS))
+            # Descendants of the command may hold its pipes after its end.
+            while pipes.get_map() and (left_s := ends_s - time.monotonic()) > 0:
+                for key, _ in pipes.select(left_s):
+                    data, limit = key.data
+                    if chunk := os.read(key.fd, 1 << 16):
+                        data += chunk
+                        del data[:-limit]
+                    else:
+                        pipes.unregister(key.fileobj)
+            process.wait(max(0.0, ends_s - time.monotonic()))
+            ended = not pipes.get_map()
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            if not ended:
+                _kill_group(process)
+    return _Result(
+        process.returncode if ended else None,
+        stdout.decode(errors="replace"),
+        stderr.decode(errors="replace"),
+        time.monotonic() - started_s,
+    )
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

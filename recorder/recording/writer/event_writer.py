@@ -28,7 +28,14 @@ from recorder.recording.writer.stream_state import (
     uncounted_loss,
 )
 from recorder.session import layout
-from recorder.session.events import INCOMPLETE, SILENT, EventLog, floor_hz, make_event
+from recorder.session.events import (
+    ABSENT_STREAMS,
+    INCOMPLETE,
+    SILENT,
+    EventLog,
+    floor_hz,
+    make_event,
+)
 from recorder.session.journal.digests import DigestingDisk, digest
 from recorder.session.journal.journal import JournalWriter
 from recorder.session.journal.state import JournalState
@@ -70,6 +77,7 @@ class EventWriter:
         self._values = values
         self._clock = clock
         self._slow: dict[str, RateMonitor | None] = {}
+        self.absent_streams: dict[str, list[str]] = {}  # by sensor, as its driver reports
         self._hung: dict[str, int] = {}  # by sensor, the time at which its driver hung
         self.start_mono_ns: int = values["start_mono_ns"]
         self._offset_ns: int = values["start_ns"] - self.start_mono_ns
@@ -353,15 +361,19 @@ class EventWriter:
     def state(self, progress: StreamState, message: Message) -> None:
         """Log a state that a driver reports, and count its incomplete samples."""
         t_ns = last_time(message) + self._offset_ns
-        if INCOMPLETE in message.values:
-            self._count_incomplete(progress, message, t_ns)
+        if message.values.keys() & {INCOMPLETE, ABSENT_STREAMS}:
+            state = decode_values(message.values, SampleState, f"{message.stream}: state")
+            self._count_incomplete(progress, message, state, t_ns)
+            if ABSENT_STREAMS in message.values:
+                self.absent_streams[progress.sensor] = state.absent_streams
         line = {"t_ns": t_ns, "stream": message.stream, "state": message.values}
         self.log.append(json.dumps(line, separators=(",", ":")).encode() + b"\n")
         if self.vrs is not None:
             self.vrs.state(progress.store.spec, message, t_ns)
 
-    def _count_incomplete(self, progress: StreamState, message: Message, t_ns: int) -> None:
-        state = decode_values(message.values, SampleState, f"{message.stream}: state")
+    def _count_incomplete(
+        self, progress: StreamState, message: Message, state: SampleState, t_ns: int
+    ) -> None:
         for cause, found in state.incomplete.items():
             progress.count_incomplete(cause, found.samples, found.parts)
             counts = {"count": found.samples, "parts": found.parts, "epoch": message.epoch}

@@ -87,10 +87,16 @@ class StreamWriters:
     def lose_absent_sensors(self, end_ns: int | None) -> None:
         """Log the loss of sensors without a stream up to `end_ns`, epoch ns; None: now."""
         known = {*self.progress, *self._restored.positions}
-        for streams in find_absent_streams(self.group_by_sensor(), known).values():
-            for name in streams:
-                self._log.lose_sensor(name, end_ns)
-                self._restored.positions[name] = make_absent_position()
+        missing = find_absent_streams(self.group_by_sensor(), known).values()
+        for name in {name for streams in missing for name in streams} | self._named_absent():
+            self._log.lose_sensor(name, end_ns)
+            self._restored.positions[name] = make_absent_position()
+
+    def _named_absent(self) -> set[str]:
+        """Return the streams that drivers report as absent and did not declare; needs no lock."""
+        reported = list(self._log.absent_streams.values())
+        known = {*list(self.progress), *list(self._restored.positions)}
+        return {name for names in reported for name in names} - known
 
     def group_by_sensor(self) -> dict[str, list[str]]:
         """Return the streams that each sensor's driver has declared, even after the start."""
@@ -113,6 +119,7 @@ class StreamWriters:
     def absent(self) -> dict[str, dict[str, Any]]:
         """Return positions of streams without a sample that no driver declared to this writer."""
         known = list(self._restored.positions.items())
+        known += [(name, make_absent_position()) for name in self._named_absent()]
         return {n: position for n, position in known if n not in self.progress}
 
     def written(self) -> list[tuple[str, StreamState]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +98,12 @@ def drive(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Sent]]:
     return record(folder / "bag.mcap", folder / "sessions"), sent
 
 
+@pytest.fixture(scope="module")
+def bag(drive: tuple[Path, list[Sent]]) -> tuple[Path, Sequence[str]]:
+    """The session's archive in the profile of ROS 2, and its notes."""
+    return pack(drive[0])
+
+
 def test_the_session_is_whole_and_says_what_it_holds(drive: tuple[Path, list[Sent]]) -> None:
     session, sent = drive
     report = validate(session, deep=True)
@@ -111,9 +117,11 @@ def test_the_session_is_whole_and_says_what_it_holds(drive: tuple[Path, list[Sen
         assert np.array_equal(tf.times(), [s.log_ns for s in sent if s.topic == "/tf"])
 
 
-def test_messages_come_back_bit_for_bit(drive: tuple[Path, list[Sent]]) -> None:
-    session, sent = drive
-    path, notes = pack(session)
+def test_messages_come_back_bit_for_bit(
+    drive: tuple[Path, list[Sent]], bag: tuple[Path, Sequence[str]]
+) -> None:
+    _, sent = drive
+    path, notes = bag
     found = [each for each in read(path) if not each.topic.startswith("/recorder/")]
     wanted = [each for each in sent if each.encoding == "cdr"]
     numbers = {id(each): number for number, each in enumerate(sent)}
@@ -131,8 +139,10 @@ def test_messages_come_back_bit_for_bit(drive: tuple[Path, list[Sent]]) -> None:
     ]
 
 
-def test_topics_of_the_recorder_make_way_for_recorded_ones(drive: tuple[Path, list[Sent]]) -> None:
-    path, notes = pack(drive[0])
+def test_topics_of_the_recorder_make_way_for_recorded_ones(
+    bag: tuple[Path, Sequence[str]],
+) -> None:
+    path, notes = bag
     with Reader(path) as reader:
         topics = reader.topics
     assert topics["/rosout"].msgtype == "std_msgs/msg/String"
@@ -141,8 +151,10 @@ def test_topics_of_the_recorder_make_way_for_recorded_ones(drive: tuple[Path, li
     assert not any("not in the calibration" in note for note in notes)
 
 
-def test_rosbags_reads_the_same_messages(drive: tuple[Path, list[Sent]]) -> None:
-    path, _ = pack(drive[0])
+def test_rosbags_reads_the_same_messages(
+    drive: tuple[Path, list[Sent]], bag: tuple[Path, Sequence[str]]
+) -> None:
+    path, _ = bag
     with Reader(path) as reader:
         chosen = [each for each in reader.connections if each.topic in ("/chat", "/tf")]
         found = [
@@ -176,26 +188,25 @@ def test_a_range_is_exact(drive: tuple[Path, list[Sent]]) -> None:
     assert [each.log_ns for each in found] == [START_NS + k * 10 * MS for k in range(10, 20)]
 
 
-def test_a_bag_without_definitions_gets_those_that_the_recorder_knows(tmp_path: Path) -> None:
-    sent = [chat(k) for k in range(3)] + [
-        Sent("/own", "mine/msg/Type", "cdr", b"\0\1\0\0" + bytes(4), START_NS + 50 * MS)
-    ]
-    bag = write_sqlite(tmp_path / "bag.db3", sent)
-    path, _ = pack(record(bag, tmp_path / "sessions"))
-    found = {each.topic: each for each in read(path)}
-    assert found["/chat"].schema == definition("std_msgs/msg/String")
-    assert (found["/own"].type_name, found["/own"].schema) == ("mine/msg/Type", b"")
-    assert [each.data for each in read(path) if each.topic in ("/chat", "/own")] == [
-        each.data for each in sent
-    ]
-
-
-def test_two_sensors_may_record_the_same_topic(tmp_path: Path) -> None:
-    bag = write_mcap(tmp_path / "bag.mcap", [chat(k) for k in range(3)])
-    entry = f'{{driver: topics, source: "bag:{bag}", pace: max}}'
-    sensors = "".join(f"  {name}: {entry}\n" for name in ("a", "b", "c"))
-    path, notes = pack(record(bag, tmp_path / "sessions", sensors=sensors))
-    topics = [each.topic for each in read(path)]
+def test_topics_of_several_bags(tmp_path: Path) -> None:
+    """Two sensors may record the same topic; a bag may have no definitions."""
+    same = write_mcap(tmp_path / "bag.mcap", [chat(k) for k in range(3)])
+    known = [replace(chat(k), topic="/known") for k in range(3)]
+    own = Sent("/own", "mine/msg/Type", "cdr", b"\0\1\0\0" + bytes(4), START_NS + 50 * MS)
+    bare = write_sqlite(tmp_path / "bag.db3", [*known, own])
+    sensors = "".join(
+        f'  {name}: {{driver: topics, source: "bag:{bag}", pace: max}}\n'
+        for name, bag in {"a": same, "b": same, "c": same, "d": bare}.items()
+    )
+    path, notes = pack(record(same, tmp_path / "sessions", sensors=sensors))
+    messages = read(path)
+    topics = [each.topic for each in messages]
     assert {"/chat", "/recorder/b_chat/chat", "/recorder/c_chat/chat"} <= set(topics)
     assert topics.count("/chat") == 3
     assert sum("is packed as" in note for note in notes) == 2
+    found = {each.topic: each for each in messages}
+    assert found["/known"].schema == definition("std_msgs/msg/String")
+    assert (found["/own"].type_name, found["/own"].schema) == ("mine/msg/Type", b"")
+    assert [each.data for each in messages if each.topic in ("/known", "/own")] == [
+        each.data for each in (*known, own)
+    ]

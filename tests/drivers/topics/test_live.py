@@ -10,6 +10,7 @@ import yaml
 
 from drivers.kit.driver import Item, Lost, NewStream, Sample, State
 from drivers.kit.runner import make_driver
+from drivers.kit.topics import reception
 from drivers.kit.topics import source as source_module
 from drivers.kit.topics.middleware import ArrivalQueue, Publisher, TopicError
 from drivers.topics import live as live_module
@@ -17,7 +18,7 @@ from drivers.topics.driver import TopicsDriver
 from recorder.common.errors import DeviceError, SourceError
 from recorder.formats.recorded_topic import find_topic
 from tests.drivers.kit.topics.fake_middleware import FakeMiddleware
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 P, Q = Publisher(b"p", "/n", qos="reliable, volatile"), Publisher(b"q", "/m")
 NOW_NS = 1_000_000_000_000
@@ -75,8 +76,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMiddleware]:
 
     monkeypatch.setattr(source_module, "open_middleware", open_middleware)
     monkeypatch.setattr(live_module, "_SETTLE_S", 0.0)
-    monkeypatch.setattr(live_module, "_FIRST_S", 0.2)
+    monkeypatch.setattr(live_module, "_FIRST_S", PATIENCE_S)
     monkeypatch.setattr(live_module, "_REPORT_NS", 0)
+    monkeypatch.setattr(reception, "_DISCOVERY_NS", 1)
     yield made
 
 
@@ -150,17 +152,21 @@ def test_messages_wait_for_the_definition_of_their_type(
 
 
 @pytest.mark.parametrize("limit", ["_DESCRIBED_NS", "_HELD_BYTES"])
+@pytest.mark.parametrize(
+    ("kind", "known"), [("my_robot/msg/State", b""), ("std_msgs/msg/String", b"string data")]
+)
 def test_a_definition_that_does_not_come_is_not_awaited(
-    fake: FakeMiddleware, monkeypatch: pytest.MonkeyPatch, limit: str
+    fake: FakeMiddleware, monkeypatch: pytest.MonkeyPatch, limit: str, kind: str, known: bytes
 ) -> None:
     monkeypatch.setattr(fake, "describe_type", lambda _: None)
     monkeypatch.setattr(live_module, "_DESCRIBED_NS", 10**15)
     monkeypatch.setattr(live_module, limit, 0)
-    fake.offer(P, name="/a")
+    fake.offer(P, name="/a", kind=kind)
     (spec,) = Rig().driver.open()
     about = find_topic(spec)
     assert about is not None
-    assert (about.definition, about.schema_encoding) == (b"", "")
+    assert about.definition.strip() == known, "rosbags' store knows the types of ROS 2 alone"
+    assert about.schema_encoding == ("ros2msg" if known else "")
 
 
 def test_missing_numbers_are_losses_in_their_place(fake: FakeMiddleware) -> None:
@@ -220,17 +226,22 @@ def test_an_absent_topic_is_a_state_until_it_appears(fake: FakeMiddleware) -> No
     rig = Rig(topics=["/a", "/b"])
     rig.driver.open()
     rig.read(lambda: rig.states("ros_a", "absent_topics") == [["/b"]])
+    assert rig.states("ros_a", "absent_streams") == [["ros_b"]]
     fake.offer(Q, name="/b")
     rig.read(lambda: rig.states("ros_a", "absent_topics") == [["/b"], []])
 
 
-def test_without_any_topic_the_device_is_absent(fake: FakeMiddleware) -> None:
+def test_without_any_topic_the_device_is_absent(
+    fake: FakeMiddleware, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake.offer(P, name="/other")
     rig = Rig(topics=["/a"])
+    monkeypatch.setattr(live_module, "_FIRST_S", 0.0)
     for _ in range(2):
         with pytest.raises(DeviceError, match="no topic to record is there; topics here: /other"):
             rig.driver.open()
     assert fake.joined == 1, "the connection outlives an attempt"
+    monkeypatch.setattr(live_module, "_FIRST_S", PATIENCE_S)
     fake.offer(P, name="/a")
     assert [spec.name for spec in rig.driver.open()] == ["ros_a"]
 

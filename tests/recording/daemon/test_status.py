@@ -11,6 +11,7 @@ import pytest
 from recorder.recording.daemon import status as status_module
 from recorder.recording.host import clocks
 from recorder.recording.supervisor.supervisor import MOST, MOST_TEXT, RecentEvents
+from recorder.recording.writer.stream_state import make_absent_position
 from tests.recording.daemon.fakes import Vehicle
 
 S = 1_000_000_000
@@ -104,6 +105,21 @@ def test_a_session_has_the_writers_rates_and_its_clock(rig: Vehicle) -> None:
     rig.ask("mark", text="bend", age_s=30.0)
     bend = [e for e in rig.running.status()["events"] if e["kind"] == "mark"][1]
     assert abs(now_ns - bend["t_ns"] - 30 * S) < S
+
+
+def test_a_stream_that_a_device_does_not_have_is_named(
+    rig: Vehicle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give(rig, 3)
+    rig.ask("start")
+    streams, absent = rig.writer.streams, make_absent_position() | {"bytes": 0, "adjusted": 0}
+    monkeypatch.setattr(rig.writer, "streams", lambda: streams() | {"cam_silent": absent})
+    give(rig, 3)
+    status = rig.running.status()
+    assert status["sensors"]["cam"]["absent_streams"] == ["cam_silent"]
+    assert {"cam_silent absent"} == {f"{f['about']} {f['kind']}" for f in status["faults"]}
+    rig.ask("stop")
+    assert rig.running.status()["sensors"]["cam"]["absent_streams"] == []
 
 
 def test_the_hours_of_the_disk_do_not_jump(rig: Vehicle, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,6 @@ from recorder.perception.lidar.points import (
     Values,
     find_returns,
     find_times,
-    point_times,
     stack_xyz,
 )
 from recorder.perception.lidar.spinning import DerivedModel, derive_model, with_error
@@ -98,6 +97,11 @@ class _SweepEncoder:
         self._white, self._model = np.float32(white), model
         self._brightness = find_brightness(self._source)
         self._others = other_fields(self._source, "t", self._brightness)
+        self._needed = {"t", *self._others}
+        if self._brightness is not None:
+            self._needed.add(self._brightness)
+        if model is not None:
+            self._needed |= {"x", "y", "z", "ring"}
 
     def __call__(self, indices: Sequence[int]) -> list[_Sweep]:
         return [self._encode(index) for index in indices]
@@ -107,14 +111,19 @@ class _SweepEncoder:
         began_ns, recorded = self._source.read(self._stream, index)
         stamp_ns = int(self._stream.times(index, index + 1)[0])
         start_ns, end_ns = self._fit(began_ns, stamp_ns)
-        timed = recorded[find_times(recorded)]
-        points, direction, distance_m = find_rays(timed)
-        t_ns = point_times(began_ns, points).clip(start_ns, end_ns)
-        intensity, brighter = np.zeros(len(points), np.float32), 0
+        timed = find_times(recorded)
+        kept, direction, distance_m = find_rays(recorded, timed)
+        points = {name: recorded[name][kept] for name in self._needed}
+        t_ns = points["t"].astype(np.int64)
+        t_ns += began_ns
+        t_ns.clip(start_ns, end_ns, out=t_ns)
+        intensity, brighter = np.zeros(len(t_ns), np.float32), 0
         if self._brightness is not None:
-            intensity = np.nan_to_num(points[self._brightness].astype(np.float32) / self._white)
+            intensity = points[self._brightness].astype(np.float32)
+            intensity /= self._white
             brighter = int(np.count_nonzero(intensity > 1))
-            intensity = intensity.clip(0, 1)
+            np.fmax(intensity, 0, out=intensity)  # NaN becomes 0
+            np.fmin(intensity, 1, out=intensity)
         encoded = self._rays.encode(
             start_ns,
             end_ns,
@@ -122,12 +131,11 @@ class _SweepEncoder:
             t_ns=t_ns,
             distance_m=distance_m[None],
             intensity=intensity[None],
-            data={name: np.ascontiguousarray(points[name]) for name in self._others},
+            data={name: points[name] for name in self._others},
         )
         elements = None if self._model is None else self._model.elements(points)
-        left_out = _left_out(
-            time=len(recorded) - len(timed), **{"return": len(timed) - len(points)}
-        )
+        count = int(np.count_nonzero(timed))
+        left_out = _left_out(time=len(recorded) - count, **{"return": count - len(t_ns)})
         return _Sweep(encoded.without_values(), t_ns, elements, left_out, brighter)
 
     def _fit(self, *times_ns: int) -> list[int]:
@@ -269,16 +277,28 @@ def other_fields(source: PointSource, *used: str | None) -> list[str]:
 
 
 def find_rays(
-    points: Values,
-) -> tuple[Values, npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Return the points that have a return, unit vectors f4 [n, 3], and distances f4 [n], m."""
-    xyz = stack_xyz(points)
-    x, y, z = xyz.T
+    points: Values, wanted: npt.NDArray[np.bool_]
+) -> tuple[slice | npt.NDArray[np.bool_], npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Return the rays of the points that have a return.
+
+    No records are copied, since copies of single fields cost less.
+
+    Args:
+        points: structured array [n] with the fields x, y and z.
+        wanted: [n], which of them are considered.
+
+    Returns:
+        index of the points, unit vectors f4 [rays, 3], and distances f4 [rays], m.
+    """
+    x, y, z = axes = [points[axis].astype(np.float32) for axis in "xyz"]
     distance_m = np.sqrt(x * x + y * y + z * z)
-    hit = np.isfinite(distance_m) & (distance_m > _LEAST_M)
-    if not hit.all():
-        points, xyz, distance_m = points[hit], xyz[hit], distance_m[hit]
-    return points, xyz / distance_m[:, None], distance_m
+    hit = wanted & np.isfinite(distance_m) & (distance_m > _LEAST_M)
+    kept = slice(None) if hit.all() else hit
+    distance_m = distance_m[kept]
+    direction = np.empty((len(distance_m), 3), np.float32)
+    for at, axis in enumerate(axes):
+        np.divide(axis[kept], distance_m, out=direction[:, at])
+    return kept, direction, distance_m
 
 
 def _left_out(**counts: int) -> dict[str, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from drivers.kit.topics.account import JOINING, TRANSPORT, VANISHED
@@ -161,6 +163,53 @@ def test_the_depth_follows_the_rate_and_repeats_are_left_out() -> None:
     assert [each[1] for each in bench.middleware.subscribed] == [DEPTH, 800]
     bench.middleware.send(200)
     assert numbers(bench.take()) == []
+
+
+def hand_over() -> Bench:
+    """A reception whose subscription was replaced at 1 s, after the numbers 1 to 200."""
+    bench = Bench()
+    bench.middleware.offer(P)
+    bench.reception.look()
+    for number in range(1, 201):
+        bench.middleware.send(number, b"")
+    bench.take(1)
+    assert len(bench.middleware.subscribed) == 2
+    return bench
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_message_is_lost_or_doubled_when_a_subscription_replaces_another(seed: int) -> None:
+    bench, rng = hand_over(), random.Random(seed)
+    older = list(range(201, 260))  # until it is destroyed
+    newer = list(range(rng.randrange(201, 230), 300))
+    found: list[int | None] = []
+    while older or newer:
+        one = rng.choice([each for each in (older, newer) if each])
+        for _ in range(min(len(one), rng.randrange(1, 12))):
+            bench.middleware.send(one.pop(0), t_ns=bench.t_ns)
+        events = bench.take(0.001)
+        assert losses(events) == []
+        found += numbers(events)
+    assert found == list(range(201, 300))
+    assert bench.reception.is_counted("/a")
+
+
+@pytest.mark.parametrize("end", ["time", "message", "handover", "publisher"])
+def test_a_message_that_is_lost_in_a_handover_is_counted(end: str) -> None:
+    bench = hand_over()
+    for number in (201, 203, 204):
+        bench.middleware.send(number, t_ns=bench.t_ns)
+    assert numbers(bench.take()) == [201]
+    if end == "time":
+        bench.middleware.send(205, t_ns=bench.t_ns + 300_000_000)
+    elif end == "message":  # after the handover
+        bench.middleware.send(205, t_ns=bench.t_ns + 2_500_000_000)
+    elif end == "publisher":
+        del bench.middleware.topics["/a"]
+    events = bench.take({"handover": 2.1, "publisher": 1}.get(end, 0))
+    assert numbers(events) == [203, 204, *([205] if end in ("time", "message") else [])]
+    assert losses(events)[0] == (b"p", TRANSPORT, 202, 1)
+    assert [type(each) for each in events[:2]] == [Loss, Arrival]
 
 
 def test_a_depth_that_is_set_stays() -> None:
