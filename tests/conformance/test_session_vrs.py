@@ -131,6 +131,25 @@ def test_a_session_packed_as_one_file(tmp_path: Path, compression: str) -> None:
     assert reader.n_records == result.summary["records"]
 
 
+def test_meta_reads_poses_and_labels_without_complaint(
+    world: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Of a stream without a configuration, Meta's reader logs an error for each record."""
+    (result,) = finalize(world, [ArchiveRequest("vrs")])
+    capfd.readouterr()
+    reader = pyvrs.SyncVRSReader(str(result.files[0]))
+    for record in reader:
+        _ = record.metadata_blocks, record.image_blocks, record.custom_blocks
+    assert [line for line in "".join(capfd.readouterr()).splitlines() if "ERROR" in line] == []
+    with VrsReader(result.files[0]) as ours:
+        ids = map_vrs_streams({s: v.tags for s, v in ours.streams.items()})
+    for name in ("_pose", "_cuboids/truth", "_labels/camera"):
+        stream = {str(ids[name])}
+        (first,) = reader.filtered_by_fields(stream_ids=stream, record_types={"configuration"})
+        assert first.metadata_blocks[0]["stream"] == name
+        assert len(reader.filtered_by_fields(stream_ids=stream, record_types={"data"})) > 10
+
+
 @pytest.mark.parametrize("boot", [None, "another"])
 def test_a_recovered_session_packed_as_one_file(tmp_path: Path, boot: str | None) -> None:
     recording = recorded(tmp_path, ["imu"])

@@ -18,12 +18,13 @@ from typing import ClassVar
 import recorder
 from recorder.archives.base import PackedFiles, Packer
 from recorder.archives.context import PackingContext, sample_ticks
-from recorder.archives.vrs.labels import Extra, find_extras
+from recorder.archives.vrs.labels import Extra, describe_extra, find_extras
 from recorder.archives.vrs.metadata_records import (
     MetadataFile,
     MetadataRecord,
     MetadataRecords,
     ReconstructedMetadata,
+    clock_offset_ns,
 )
 from recorder.archives.vrs.samples import Samples, packed_spec
 from recorder.codecs.streams import StreamSpec
@@ -43,9 +44,11 @@ from recorder.formats.vrs.streams import StreamTags
 from recorder.formats.vrs.writer import choose_id
 from recorder.session.layout import VRS
 from recorder.session.vrs.records import (
+    CONFIGURATION,
     DATA,
     as_json,
     as_text,
+    configuration,
     create_metadata_stream,
     map_drivers,
     mask_configuration,
@@ -209,6 +212,11 @@ class _SessionPacker:
         ticks = {ids[n]: sample_ticks(context.session.streams[n]) for n in self._samples}
         feeds = [self._metadata_feed(metadata)]
         feeds += [_data_feed(samples, ids[name]) for name, samples in self._samples.items()]
+        feeds += [
+            self._configure(name, ids[name])
+            for name in self._samples
+            if ids[name] not in metadata.configured
+        ]
         feeds += [self._extra_feed(extra, stream) for stream, extra in self._extras.items()]
         writer = VrsWriter.create_as(path, disk, streams, tags, creation_id=self._creation_id(tags))
         try:
@@ -230,10 +238,24 @@ class _SessionPacker:
         default_index_path(path).unlink()
         return writer.count
 
+    def _configure(self, name: str, stream: StreamId) -> Iterator[Entry]:
+        """Yield the configuration of a stream for which no metadata record has one."""
+        session, (kind, version) = self._context.session, CONFIGURATION
+        offset_ns, first_ns = clock_offset_ns(session), int(session.streams[name].times(0, 1)[0])
+        drivers = map_drivers((session.header or {}).get("sensors") or {})
+        spec = self._specs[name]
+        data = configuration(spec, drivers.get(name, ""), 0, first_ns - offset_ns, offset_ns)
+        yield self._first_s[stream], stream, _BEFORE, kind, version, -1, [data.encode()]
+
     def _extra_feed(self, extra: Extra, stream: StreamId) -> Iterator[Entry]:
+        """Yield the records of poses or labels, after their configuration."""
         kind, version = DATA
         for record in self._context.locate_items(extra.name, extra.records()):
-            yield record[0] / 1e9, stream, _DATA, kind, version, extra.count - 1, [record[1]]
+            stamp = record[0] / 1e9
+            if extra.count == 1:
+                data = describe_extra(extra, self._context.session, record[0]).encode()
+                yield stamp, stream, _BEFORE, *CONFIGURATION, -1, [data]
+            yield stamp, stream, _DATA, kind, version, extra.count - 1, [record[1]]
 
     def _creation_id(self, tags: Mapping[str, str]) -> int:
         """Return the session's start time, with low bits that depend on the file's tags.
