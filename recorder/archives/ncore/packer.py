@@ -235,9 +235,10 @@ class _SessionPacker:
                 sensor.name, "rig", context.find_pose(sensor.stream, note_missing=calibrated)
             )
             if isinstance(sensor, Camera):
-                model = sensor.model()
+                shutter = sensor.find_shutter()
+                model = sensor.model(shutter)
                 if model is None:
-                    sequence.intrinsics().placeholder(sensor.name, sensor.size)
+                    sequence.intrinsics().placeholder(sensor.name, sensor.size, shutter)
                 else:
                     sequence.intrinsics().camera(sensor.name, model)
         for stream in self._generic:

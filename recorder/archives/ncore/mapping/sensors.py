@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from recorder.archives.context import PackingContext
 from recorder.archives.ncore.format.frames import FrameWriter
-from recorder.archives.ncore.format.models import CameraModel
+from recorder.archives.ncore.format.models import CameraModel, Shutter
 from recorder.archives.ncore.format.point_clouds import PointCloudsWriter
 from recorder.archives.ncore.format.sequence import SequenceWriter
-from recorder.archives.ncore.mapping.models import camera_model
+from recorder.archives.ncore.mapping.models import camera_model, find_shutter
 from recorder.common.errors import FormatError
 from recorder.perception.camera.camera_pictures import Pictures
 from recorder.perception.frames import Exposures, FrameGate, kind_of
@@ -158,9 +158,17 @@ class Camera(Sensor):
         """Width and height in pixels."""
         return self._pictures.size
 
-    def model(self) -> CameraModel | None:
+    def find_shutter(self) -> Shutter:
+        """Return the shutter; note a contradiction between calibration and recording."""
+        readout_ns = self._exposures.readout_ns
+        shutter, contradiction = find_shutter(self.context.calibration, self.name, readout_ns)
+        if contradiction is not None:
+            self.note(f"{contradiction}: packed as {shutter}")
+        return shutter
+
+    def model(self, shutter: Shutter) -> CameraModel | None:
         """Return the calibrated model, if it fits the pictures."""
-        model = camera_model(self.context.calibration, self.name)
+        model = camera_model(self.context.calibration, self.name, shutter)
         if model is not None and tuple(model.resolution) != self.size:
             self.note(
                 "calibrated for {}x{}, but the pictures have {}x{}: placeholder intrinsics".format(
