@@ -19,7 +19,7 @@ from recorder.archives.edgefirst.sensors import LIDAR_PICTURES
 from recorder.archives.edgefirst.session import SessionPacker, class_names
 from recorder.archives.edgefirst.table import ExistingTable, Table
 from recorder.archives.sample_workers import tune_for_packing
-from recorder.archives.shared_options import RADAR_OPTIONS
+from recorder.archives.shared_options import CUBOID_SET, LABEL_SET, RADAR_OPTIONS
 from recorder.common.errors import ArchiveError, ConfigError
 from recorder.common.files import FOLDER_MODE, PosixDisk
 from recorder.config.options import Option, OptionTable
@@ -61,6 +61,8 @@ class EdgeFirstPacker(Packer):
         "masks": Option(
             "str", "binary", "masks in the table", choices=("binary", "classes", "none")
         ),
+        "cuboids": CUBOID_SET,
+        "labels": LABEL_SET,
         "poses": Option("str", "auto", "source: auto, imu, identity, or a sensor's name"),
     }
 

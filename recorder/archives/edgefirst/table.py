@@ -74,11 +74,27 @@ class Annotation:
     box2d: Sequence[float] | None = None
     box3d: Sequence[float] | None = None
     mask: bytes | None = None
+    polygon_score: float | None = None
+    mask_score: float | None = None
+    box2d_score: float | None = None
+    box3d_score: float | None = None
+    degradation: str | None = None
+    status: str | None = None
     ignore: bool | None = None
     exclude: bool | None = None
+    truncation: int | None = None
     occlusion: int | None = None
 
+    def add_box(self, box: Annotation) -> None:
+        """Add the box in space of the same object; what the picture's label states stays."""
+        self.box3d, self.box3d_score = box.box3d, box.box3d_score
+        for name in ("degradation", "status", "truncation", "occlusion"):
+            if getattr(self, name) is None:
+                setattr(self, name, getattr(box, name))
 
+
+GEOMETRIES = ("polygon", "mask", "box2d", "box3d")
+"""Columns with geometries; each may have a score, in ``NAME_score``."""
 _SAMPLE = {one.name: one.name for one in fields(Sample)}
 _ANNOTATION = {one.name: one.name for one in fields(Annotation)} | {"iscrowd": "ignore"}
 """Attribute by column; the column ``iscrowd`` is a deprecated mirror of ``ignore``."""

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 import recorder
-from recorder.common.errors import ArchiveError, FormatError
+from recorder.common.errors import ArchiveError
 from recorder.formats.zarr2 import (
     Blosc,
     FolderStore,
@@ -81,14 +81,6 @@ _INDICES: Final = {label.lower(): index for index, label in enumerate(LABELS)} |
     for index, label in enumerate(LABELS)
     if label.startswith(_PREFIX)
 }
-
-
-def read_score(label: Mapping[str, Any], where: str) -> float:
-    """Return the score of a label, from 0 to 1; 1 where it has none."""
-    score = label.get("score", 1.0)
-    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
-        raise FormatError(f"{where}: score: needs a number from 0 to 1, not {score!r:.60}")
-    return score
 
 
 def find_label(word: str) -> int | None:

@@ -133,7 +133,7 @@ def find_extras(context: PackingContext) -> list[Extra]:
         extras.append(Poses(context, source))
     path = context.session.path
     extras += [Labels(context, CUBOIDS, file) for file in cuboid_files(path)]
-    boxes = context.find_boxes(context.session.streams).values()
+    boxes = context.find_boxes(context.session.streams)
     return extras + [Labels(context, BOXES, file) for file in boxes]
 
 

@@ -92,9 +92,8 @@ def find_shutter(
             all rows are exposed at once, or the time is not known.
     """
     stated = calibration.of(name).parameters.get("shutter")
-    if (
-        not isinstance(stated, str) or stated not in _SHUTTERS
-    ):  # not stated; `camera_model` rejects invalid values
+    if not isinstance(stated, str) or stated not in _SHUTTERS:
+        # The calibration does not state it, or wrongly: then `camera_model` rejects it.
         return _SHUTTERS[ROLLING if readout_ns else "global"], None
     note = None
     if stated == "global" and readout_ns:

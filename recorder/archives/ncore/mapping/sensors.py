@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -144,7 +144,7 @@ class Camera(Sensor):
     `recorder.perception.frames.Exposures`).
     """
 
-    boxes: LabelFile | None = None
+    boxes: Sequence[LabelFile] = ()
 
     def __post_init__(self) -> None:
         self._pictures = Pictures(self.stream, self.context.options["jpeg_quality"])
@@ -194,17 +194,18 @@ class Camera(Sensor):
         )
         if remark := self._pictures.remark():
             self.note(remark)
-        boxes = None if self.boxes is None else BoxReader(self.stream, self.boxes)
+        boxes = {
+            f"boxes@{file.set_name}" if file.set_name else "boxes": file for file in self.boxes
+        }
+        readers = {key: BoxReader(self.stream, file) for key, file in boxes.items()}
         for index, start_ns, end_ns in self.samples(self.start_ns):
             with self.context.locate_errors(self.name, index):
                 metadata = self.frame_metadata(index)
-                if boxes is not None:
-                    metadata["boxes"] = boxes.at(index)
+                metadata |= {key: reader.at(index) for key, reader in readers.items()}
                 image = self._pictures.jpeg(index)
                 writer.frame(start_ns, end_ns, image, "jpeg", metadata=metadata)
             yield end_ns
-        if self.boxes is not None:
-            writer.metadata["boxes"] = dict(self.boxes.header)
+        writer.metadata |= {key: dict(file.header) for key, file in boxes.items()}
         return writer
 
 
