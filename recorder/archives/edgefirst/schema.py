@@ -24,9 +24,11 @@ __all__ = [
     "MISSION",
     "compute",
     "final_schema",
+    "find_foreign",
     "ipc",
     "pa",
     "require_packages",
+    "spool_fields",
     "spool_schema",
     "to_final",
     "to_spool",
@@ -79,16 +81,56 @@ def spool_schema() -> Any:
     )
 
 
-def final_schema(kind: str, present: Sequence[str], categories: Mapping[str, Sequence[str]]) -> Any:
+def find_foreign(schema: Any) -> list[Any]:
+    """Return the fields of a table that its schema does not have: others added them.
+
+    They are kept as they are, but for categories, which become text.
+    """
+    own = {field.name for field in spool_schema()}
+    return [
+        pa.field(field.name, field.type.value_type) if pa.types.is_dictionary(field.type) else field
+        for field in schema
+        if field.name not in own
+    ]
+
+
+def spool_fields(foreign: Sequence[Any]) -> list[Any]:
+    """Return the fields of `find_foreign` as they are spooled: pyarrow cannot filter views."""
+    return [pa.field(field.name, _without_views(field.type)) for field in foreign]
+
+
+def _without_views(kind: Any) -> Any:
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.large_list(_without_views(kind.value_type))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_without_views(kind.value_type), kind.list_size)
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _without_views(field.type)) for field in kind])
+    return kind
+
+
+def final_schema(
+    kind: str,
+    present: Sequence[str],
+    categories: Mapping[str, Sequence[str]],
+    kept: Sequence[Any] = (),
+) -> Any:
     """Return the schema of the finished table.
 
     Args:
         kind: `CURRENT` or `MISSION`.
         present: names of the columns that contain a value.
         categories: values of ``label``, ``group`` and ``name``.
+        kept: fields of an older table, which has them although its schema does not.
     """
     fields = _current_fields() if kind == CURRENT else _mission_fields(categories)
-    return pa.schema([field for field in fields if field.name in present])
+    own = [field for field in fields if field.name in present]
+    names = {field.name for field in fields}
+    return pa.schema([*own, *(field for field in kept if field.name not in names)])
 
 
 def _current_fields() -> list[Any]:
@@ -174,16 +216,16 @@ def to_final(batch: Any, schema: Any, values: Mapping[str, Any], indices: Any) -
     return pa.record_batch(columns, schema=schema)
 
 
-def to_spool(batch: Any) -> Any:
+def to_spool(batch: Any, foreign: Sequence[Any]) -> Any:
     """Convert a batch in a table's schema to the schema of the spool.
 
-    Raises:
-        KeyError: the spool has no column of that name.
+    Args:
+        batch: rows of a table.
+        foreign: the table's further fields, as `find_foreign` returns them.
     """
-    schema, mission = spool_schema(), pa.types.is_dictionary(batch.schema.field("name").type)
+    schema = pa.schema([*spool_schema(), *spool_fields(foreign)])
+    mission = pa.types.is_dictionary(batch.schema.field("name").type)
     given = dict(zip(batch.schema.names, batch.columns, strict=True))
-    if unknown := given.keys() - set(schema.names):
-        raise KeyError(", ".join(sorted(unknown)))
     if mission:
         if "mask" in given:
             rings = [split_polygon(flat) for flat in given.pop("mask").to_pylist()]

@@ -62,7 +62,7 @@ class L5kitPacker(Packer):
         with DatasetWriter(contexts[0].folder / place) as dataset:
             if existing is not None and (existing / place).exists():
                 old = DatasetReader(existing / place)
-                for entry in old.sessions:
+                for entry in old.sessions():
                     context = waiting.pop((entry["name"], entry["start_ns"]), None)
                     if context is None:
                         dataset.copy(old, entry)
