@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from recorder.archives.base import PackedFiles, Packer
 from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst.dataset_index import DatasetIndex
+from recorder.archives.edgefirst.pipeline import ALL, NEAREST
 from recorder.archives.edgefirst.schema import CURRENT, MISSION, require_packages
 from recorder.archives.edgefirst.sensors import LIDAR_PICTURES
 from recorder.archives.edgefirst.session import SessionPacker, class_names
@@ -45,6 +46,9 @@ class EdgeFirstPacker(Packer):
         "tolerance_ms": Option(
             "float", 50.0, "largest time from a picture to another sensor [ms]", minimum=0
         ),
+        "accompany": Option(
+            "str", NEAREST, "pictures that get a sweep or cube", choices=(NEAREST, ALL)
+        ),
         "lidar": Option("str", None, "lidar for the points; default: the first one"),
         "radar": Option("str", None, "radar for cube and points; default: the first one"),
         "returns": Option("int", 1, "returns of the lidar", choices=(1, 2)),
@@ -53,6 +57,9 @@ class EdgeFirstPacker(Packer):
         ),
         **RADAR_OPTIONS,
         "radar_gain": Option("float", 16.0, "cube values per step", minimum=1e-3, maximum=1e6),
+        "png_level": Option(
+            "int", 1, "compression of PNGs with 16 bits; 0 stores them", minimum=0, maximum=9
+        ),
         "split": Option(
             "str", "sequence", "units of the split", choices=("sequence", "block", "none")
         ),
