@@ -38,8 +38,10 @@ from recorder.formats.vrs import (
     StreamId,
     VrsWriter,
     default_index_path,
+    split_vrs,
 )
 from recorder.formats.vrs.headers import creation_id
+from recorder.formats.vrs.scan import chunk_paths
 from recorder.formats.vrs.streams import StreamTags
 from recorder.formats.vrs.writer import choose_id
 from recorder.session.layout import VRS
@@ -68,6 +70,7 @@ class VrsPacker(Packer):
 
     options: ClassVar[OptionTable] = {
         "compression": Option("str", "none", "compression of each record", choices=tuple(_KINDS)),
+        "chunk_mb": Option("float", None, "largest size of a file [MB]", minimum=0.001),
     }
 
     def ticks(self, context: PackingContext) -> float:
@@ -109,7 +112,15 @@ class _SessionPacker:
                 context.notes.add(f"{samples.backward} samples with equal or backward times", name)
         frames = {name: len(context.session.streams[name]) for name in self._samples}
         frames |= {extra.name: extra.count for extra in self._extras.values() if extra.count}
-        return PackedFiles((path.name,), (), {"frames": frames, "records": count})
+        chunk_mb: float | None = context.options["chunk_mb"]
+        chunks = [path] if chunk_mb is None else split_vrs(path, round(chunk_mb * 1e6))
+        # The first chunk comes last: without it the others are no file.
+        files = tuple(chunk.name for chunk in (*chunks[1:], path))
+        return PackedFiles(
+            files,
+            _find_older_chunks(context.folder.parent / path.name, len(chunks)),
+            {"frames": frames, "records": count},
+        )
 
     def _find_streams(self) -> None:
         """Find the streams to pack; note the streams that are left out."""
@@ -288,6 +299,12 @@ class _SessionPacker:
                 with self._context.locate_errors(VRS):
                     data = mask_configuration(data)
             yield stamp, stream, rank, record.record_type, record.version, -1, [data]
+
+
+def _find_older_chunks(path: Path, count: int) -> tuple[str, ...]:
+    """Return the names of an older archive's chunks, which readers would take for this one's."""
+    names = (f"{path.name}_{number}" for number in range(count, len(chunk_paths(path))))
+    return tuple(names)
 
 
 def _data_feed(samples: Samples, stream: StreamId) -> Iterator[Entry]:

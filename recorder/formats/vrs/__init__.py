@@ -5,6 +5,7 @@ a record); `headers`, `scan`, `index`, `compression` (the file); `streams`, `rea
 docs/vrs.md.
 """
 
+from recorder.formats.vrs.chunks import split_vrs
 from recorder.formats.vrs.compression import Compression, Compressor
 from recorder.formats.vrs.content import DataBlock, LayoutBlock
 from recorder.formats.vrs.headers import RecordType, StreamId
@@ -78,5 +79,6 @@ __all__ = [
     "description_end",
     "find_resume_point",
     "rewrite_vrs",
+    "split_vrs",
     "whole_records_end",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import shutil
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from recorder.archives.context import PackingContext
 from recorder.archives.finalize import ArchiveRequest, PackedArchive, finalize
+from recorder.archives.validation import validate_archive
 from recorder.archives.vrs.metadata_records import MetadataFile
 from recorder.archives.vrs.packer import PACKER
 from recorder.bus.wire import Kind
@@ -353,6 +355,30 @@ def test_compressed_records_hold_the_same(
     with VrsReader(packed.files[0]) as one, VrsReader(result.files[0]) as other:
         assert [r.payload() for r in one] == [r.payload() for r in other]
         assert any(r.header().uncompressed_size for r in other)
+
+
+def test_a_packed_file_in_chunks(session: Path, tmp_path: Path) -> None:
+    whole = pack(session).files[0].read_bytes()
+    path = shutil.copytree(session, tmp_path / "drive")
+    shutil.rmtree(path / "_archives")
+    result = pack(path, chunk_mb=0.02)
+    *others, first = result.files
+    assert first.name == "drive.vrs" and len(others) > 2
+    assert [file.name for file in others] == [f"drive.vrs_{n}" for n in range(1, len(result.files))]
+    chunks = [file.read_bytes() for file in (first, *others)]
+    assert b"".join(chunks)[16:] == whole[16:]  # but for the creation id
+    sizes = [len(chunk) for chunk in chunks]
+    assert all(size <= 20_000 for size in sizes[:-1])
+    with VrsReader(first) as vrs:
+        assert vrs.indexed and len(vrs) == result.summary["records"]
+        for record in vrs:
+            record.blocks()
+    assert sum(sizes) == result.bytes
+    fewer = pack(path, chunk_mb=0.1)
+    assert {file.name for file in first.parent.iterdir()} == {f.name for f in fewer.files}
+    assert validate_archive(first).problems == []
+    assert pack(path).files == (first,)
+    assert list(first.parent.iterdir()) == [first]
 
 
 def test_a_plain_trace_with_backward_times(tmp_path: Path) -> None:
