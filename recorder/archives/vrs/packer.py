@@ -32,12 +32,11 @@ from recorder.common.errors import FormatError, RecorderError, SessionError
 from recorder.common.files import Buffer, PosixDisk
 from recorder.config.options import Option, OptionTable
 from recorder.formats.vrs import (
-    Compression,
-    Compressor,
     RecordType,
     StreamId,
     VrsWriter,
     default_index_path,
+    find_compressor,
     split_vrs,
 )
 from recorder.formats.vrs.headers import creation_id
@@ -57,7 +56,7 @@ from recorder.session.vrs.records import (
     mask_tags,
 )
 
-_KINDS = {"none": Compression.NONE, "lz4": Compression.LZ4, "zstd": Compression.ZSTD}
+COMPRESSIONS = ("none", "lz4", "zstd")
 _BEFORE, _DATA, _AFTER = range(3)
 
 Entry = tuple[float, StreamId, int, RecordType, int, int, Sequence[Buffer]]
@@ -69,7 +68,7 @@ class VrsPacker(Packer):
     """Packer of a session as one VRS file."""
 
     options: ClassVar[OptionTable] = {
-        "compression": Option("str", "none", "compression of each record", choices=tuple(_KINDS)),
+        "compression": Option("str", "none", "compression of each record", choices=COMPRESSIONS),
         "chunk_mb": Option("float", None, "largest size of a file [MB]", minimum=0.001),
     }
 
@@ -94,8 +93,7 @@ class _SessionPacker:
         self._names: dict[StreamId, str] = {}
         self._streams: Mapping[StreamId, StreamTags] = {}
         self._extras: dict[StreamId, Extra] = {}
-        kind = _KINDS[context.options["compression"]]
-        self._compressor = Compressor(kind) if kind is not Compression.NONE else None
+        self._compressor = find_compressor(context.options["compression"])
 
     def pack(self) -> PackedFiles:
         context = self._context

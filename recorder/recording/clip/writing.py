@@ -194,6 +194,7 @@ def _plan(
         metadata=dict(header.get("metadata") or {}),
         sensors=sensors,
         record_format=None if vrs is None else [s for s in vrs["streams"] if s in streams],
+        record_compression=(vrs or {}).get("compression", "none"),
         origin={
             "kind": "merge" if part.is_whole else "clip",
             "from_ns": begin_ns,
