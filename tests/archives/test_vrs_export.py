@@ -94,7 +94,7 @@ def test_video_is_decoded(drive: tuple[Path, Path], tmp_path: Path, every: int) 
     expected = decoded(path / "video/video.h264")[::every]
     files = sorted((tmp_path / "png").iterdir())
     for file, picture in zip(files, expected, strict=True):
-        assert np.array_equal(cv2.imread(str(file)), picture[..., ::-1])
+        assert np.array_equal(np.asarray(cv2.imread(str(file))), picture[..., ::-1])
     assert run(vrs, "video", "blocks", tmp_path / "blocks") == 0
     units = b"".join(file.read_bytes() for file in sorted((tmp_path / "blocks").iterdir()))
     assert units == (path / "video/video.h264").read_bytes()
