@@ -149,6 +149,7 @@ def test_a_sequence_without_its_json_is_sound(archives: Path, tmp_path: Path) ->
         [f"{store}: no JSON file names it and its MD5"],
     )
     (tmp_path / "drive.ncore4-other.zarr.itar").write_bytes(b"nothing")
+    assert find_archives(tmp_path) == [store]
     report = validate_archive(store)
     assert not report.sound
     assert "drive.ncore4-other.zarr.itar" in report.problems[0]

@@ -106,6 +106,8 @@ def test_a_sweep_goes_with_one_picture_wherever_windows_end(tmp_path: Path) -> N
 
 
 def test_of_pictures_that_match_a_sweep_the_nearest_is_found() -> None:
+    tie = find_nearest(np.array([3, 3, 3, -1]), np.array([5, 2, 2, 0]))
+    assert tie.tolist() == [False, True, False, True]  # the earlier one of two
     rng = np.random.default_rng(5)
     for _ in range(200):
         times = np.sort(rng.choice(100, 12, replace=False))
