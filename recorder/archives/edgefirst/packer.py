@@ -15,7 +15,12 @@ from recorder.archives.base import PackedFiles, Packer
 from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst.dataset_index import DatasetIndex
 from recorder.archives.edgefirst.pipeline import ALL, NEAREST
-from recorder.archives.edgefirst.schema import CURRENT, MISSION, require_packages
+from recorder.archives.edgefirst.schema import (
+    CURRENT,
+    MISSION,
+    require_packages,
+    use_system_memory,
+)
 from recorder.archives.edgefirst.sensors import LIDAR_PICTURES
 from recorder.archives.edgefirst.session import SessionPacker, class_names
 from recorder.archives.edgefirst.table import ExistingTable, Table
@@ -93,6 +98,7 @@ class EdgeFirstPacker(Packer):
         self, contexts: Sequence[PackingContext], name: str, existing: Path | None
     ) -> PackedFiles:
         tune_for_packing()
+        use_system_memory()
         return _DatasetPacker(contexts, name, existing).pack()
 
 
