@@ -119,7 +119,7 @@ def _describe_record_format(plan: SessionPlan) -> dict[str, Any] | None:
     if plan.record_format is None:
         return None
     compression = plan.record_compression
-    own = {"compression": compression} if compression != "none" else {}
+    own = {} if compression is UNSET else {"compression": compression}
     return {"streams": list(plan.record_format), **own}
 
 
