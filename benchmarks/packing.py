@@ -53,7 +53,12 @@ WAYS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "mcap ros2": ("mcap.profile=ros2",),
         "mcap without points": ("mcap.lidar=none",),
         "mcap ros2 without points": ("mcap.profile=ros2", "mcap.lidar=none"),
-    }
+    },
+    "edgefirst": {
+        "edgefirst": (),
+        "edgefirst accompany=all": ("edgefirst.accompany=all",),
+        "edgefirst png_level=0": ("edgefirst.png_level=0",),
+    },
 }
 """Archives that are packed in several ways: options by the name of the way."""
 _POSE_NS = 10_000_000
@@ -116,6 +121,8 @@ def _pack_all(
         yield Figure(f"{way}, CPU{end}", [p.cpu_s / seconds for p in each], "CPU s / s")
         yield Figure(f"{way}, memory{end}", [p.peak_mb for p in each], "MB, PSS")
         yield Figure(f"{way}, size{end}", [p.size_mb / seconds for p in each], "MB / s")
+        recorded_mb = file_bytes(session) / 1e6
+        yield Figure(f"{way}, size of the session's{end}", [p.size_mb / recorded_mb for p in each])
     if "together" in packed:
         apart = [packed[archive] for archive in archives if archive in packed]
         sums = [sum(p.wall_s for p in each) for each in zip(*apart, strict=False)]

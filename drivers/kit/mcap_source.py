@@ -32,7 +32,7 @@ from drivers.kit.recorded_source import (
     RecordedSource,
     median_rate_hz,
 )
-from drivers.kit.topics.pictures import PictureConverter, picture_data
+from drivers.kit.topics.pictures import NO_KEYFRAME, PictureConverter, picture_data
 from recorder.bus.messages import CHANGED
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.common.errors import FormatError, SourceError, StreamChangedError
@@ -70,7 +70,6 @@ _LOOKED_AT: Final = DECIDING  # messages that the rate and the channels are take
 _LOOKED_BYTES: Final = 32 << 20
 _BATCH_NS: Final = {"realtime": SHORT_BATCH_NS, "max": 1_000_000_000}
 _LONGEST_BATCH: Final = 1000
-_NO_KEYFRAME: Final = "video before its first keyframe, which cannot be decoded"
 
 
 def open_bag(sensor: SensorConfig) -> tuple[Bag, str]:
@@ -214,7 +213,7 @@ class McapSource(RecordedSource):
                 try:
                     decoded = self._decode(message.read_data())
                     if self._kind is Kind.PICTURES and self._pictures.convert(decoded) is None:
-                        raise FormatError(_NO_KEYFRAME)
+                        raise FormatError(NO_KEYFRAME)
                     found.append((message, decoded))
                 except FormatError as error:
                     problem = problem or error
@@ -278,7 +277,7 @@ class McapSource(RecordedSource):
         except FormatError as error:
             return self._corrupt(timed, error)
         if picture is None:
-            return self._lost(timed, "joining", _NO_KEYFRAME)
+            return self._lost(timed, "joining", NO_KEYFRAME)
         t_ns, t_dev_ns = self._times(timed)
         return self._sample([t_ns], [t_dev_ns], picture_data(self._channels[0], picture))
 

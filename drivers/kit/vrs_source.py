@@ -1,16 +1,17 @@
 """The source ``vrs:PATH[#STREAM]``, which plays a camera's or an IMU's stream of any VRS file.
 
 The kit replaces a driver by `VrsSource` if the driver declares its kind (`Driver.recorded_kind`).
-JPEGs are passed on unchanged; raw and PNG images are encoded by the kit.  Raw pictures of the
-recorder's own files (`recorder.codecs.raw_pixels`) keep their values.  An IMU's values are found
-by the usual names in data layouts, including Project Aria's.
+JPEGs and H.264 are passed on unchanged; raw and PNG images are encoded by the kit.  Raw pictures
+of the recorder's own files (`recorder.codecs.raw_pixels`) keep their values.  An IMU's values are
+found by the usual names in data layouts, including Project Aria's.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +25,10 @@ from drivers.kit.recorded_source import (
     median_rate_hz,
     video_channel,
 )
+from drivers.kit.topics.pictures import NO_KEYFRAME, PictureConverter
+from recorder.bus.messages import CHANGED
 from recorder.codecs.streams import ChannelSpec, StreamSpec
-from recorder.common.errors import FormatError, ProtocolError, SourceError
+from recorder.common.errors import FormatError, ProtocolError, SourceError, StreamChangedError
 from recorder.formats.vrs import (
     DataBlock,
     ImageContent,
@@ -77,6 +80,7 @@ class VrsSource(RecordedSource):
 
     _vrs: VrsReader | None = None
     _records: Iterator[VrsRecord] = iter(())
+    _video: PictureConverter | None = None
     _held: VrsRecord | None = None
 
     def __init__(self, sensor: SensorConfig, kind: str) -> None:
@@ -106,10 +110,7 @@ class VrsSource(RecordedSource):
         settings: dict[str, Any] = {"vrs_stream": str(stream.id), "vrs_flavor": stream.flavor}
         settings |= {f"vrs_tag.{key}": value for key, value in stream.tags.items()}
         if self._kind == CAMERA:
-            raw, recorded = _raw_pictures(vrs, stream.id)
-            self._channels = (raw or video_channel(_picture(blocks, first), self.sensor.address),)
-            settings = {**recorded, **settings}
-            settings["jpeg_quality"] = self.sensor.options.get("quality") or 90
+            settings = {**self._open_camera(vrs, stream.id, first), **settings}
         else:
             self._channels = tuple(
                 ChannelSpec(name, "raw", "f4", (3,), *_ABOUT[name]) for name in _values(layout)
@@ -125,6 +126,18 @@ class VrsSource(RecordedSource):
             settings=settings,
             bytes_per_sample=first.size if self._kind == CAMERA else 0,
         )
+
+    def _open_camera(self, vrs: VrsReader, stream: StreamId, first: VrsRecord) -> dict[str, Any]:
+        """Choose the channel of a camera's pictures; return the stream's further settings."""
+        self._video = None
+        if _is_h264(_image(first.blocks())):
+            self._channels = (_find_video_channel(vrs, stream, self.sensor.address),)
+            self._video = PictureConverter(self.sensor.address)
+            return {"passed_through": True}
+        raw, recorded = _raw_pictures(vrs, stream)
+        channel = raw or video_channel(_picture(first.blocks(), first), self.sensor.address)
+        self._channels = (channel,)
+        return {**recorded, "jpeg_quality": self.sensor.options.get("quality") or 90}
 
     def _choose(self, vrs: VrsReader, wanted: str) -> tuple[VrsStream, VrsRecord]:
         fitting: dict[StreamId, VrsRecord] = {}
@@ -165,6 +178,8 @@ class VrsSource(RecordedSource):
         if record is None:
             return self._end(self._vrs)
         try:
+            if self._video is not None:
+                return self._access_unit(self._video, record)
             if self._kind == CAMERA:
                 blocks = record.blocks()
                 data: npt.NDArray[Any] | Encoded
@@ -176,10 +191,26 @@ class VrsSource(RecordedSource):
                 t_ns, t_dev_ns = self._times(record, _layout(blocks))
                 return self._sample([t_ns], [t_dev_ns], {self._channels[0].name: data})
             return self._batch(record)
+        except StreamChangedError as error:
+            return self._lost(record, CHANGED, str(error))
         except FormatError as error:
-            t_ns = round(record.timestamp_s * 1e9)
-            detail = {"reason": str(error)}
-            return Lost(self.sensor.name, t_ns, "corrupt", 1, detail=detail)
+            return self._lost(record, "corrupt", str(error))
+
+    def _lost(self, record: VrsRecord, cause: str, reason: str) -> Lost:
+        t_ns = round(record.timestamp_s * 1e9)
+        return Lost(self.sensor.name, t_ns, cause, 1, detail={"reason": reason})
+
+    def _access_unit(self, video: PictureConverter, record: VrsRecord) -> Item:
+        """Return the picture of a video as it is; before the first keyframe its loss."""
+        blocks = record.blocks()
+        block = _image(blocks)
+        if not _is_h264(block):
+            raise FormatError(f"{record.reader.where(record)}: has no H.264")
+        unit = video.convert_unit(bytes(block.data))
+        if unit is None:
+            return self._lost(record, "joining", NO_KEYFRAME)
+        t_ns, t_dev_ns = self._times(record, _layout(blocks))
+        return self._sample([t_ns], [t_dev_ns], {self._channels[0].name: [unit]})
 
     def _batch(self, first: VrsRecord) -> Sample:
         rows: list[dict[str, npt.NDArray[np.float32]]] = []
@@ -249,6 +280,30 @@ def _image(blocks: Sequence[LayoutBlock | DataBlock]) -> DataBlock | None:
         if isinstance(block, DataBlock) and isinstance(block.content, ImageContent):
             return block
     return None
+
+
+def _is_h264(block: DataBlock | None) -> TypeGuard[DataBlock]:
+    """Return whether a block is an access unit of H.264."""
+    if block is None or not isinstance(block.content, ImageContent):
+        return False
+    content = block.content
+    return content.format == "video" and content.codec.upper() in ("H.264", "H264")
+
+
+def _find_video_channel(vrs: VrsReader, stream: StreamId, where: str) -> ChannelSpec:
+    """Return the channel of a stream of H.264, whose size its first keyframe states.
+
+    Raises:
+        FormatError: the stream has no keyframe.
+    """
+    video = PictureConverter(where)
+    for record in vrs.records(stream, RecordType.DATA):
+        with suppress(FormatError):
+            if _is_h264(block := _image(record.blocks())):
+                video.convert_unit(bytes(block.data))
+        if video.channel is not None:
+            return video.channel
+    raise FormatError(f"{vrs.path}: the H.264 of {stream} has no keyframe")
 
 
 def _pixels(blocks: Sequence[LayoutBlock | DataBlock], record: VrsRecord) -> npt.NDArray[Any]:

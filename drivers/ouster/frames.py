@@ -30,6 +30,17 @@ SILENCE_NS: Final = 500_000_000
 RANGE_LIMIT_MM: Final = 0xFFFF
 """Saturation value of the u2 ranges in roverd's layout."""
 
+_ROVERD_KEYS: Final[Mapping[str, Sequence[str]]] = {
+    "lidar_data_format": ("pixels_per_column", "columns_per_frame", "pixel_shift_by_row"),
+    "beam_intrinsics": (
+        "beam_altitude_angles",
+        "beam_azimuth_angles",
+        "beam_to_lidar_transform",
+    ),
+    "lidar_intrinsics": ("lidar_to_sensor_transform",),
+}
+"""Sections and keys that roverd's transforms read (roverd 0.3.5, transforms/ouster.py)."""
+
 Fields = Mapping[str, tuple[str, tuple[int, ...]]]
 """ouster-sdk's fields: dtype, such as ``u4``, and dimensions after [beams, columns]."""
 
@@ -241,14 +252,22 @@ def imu_rate_hz(info: Any) -> float | None:
 
 
 def convert_metadata(info: Any, metadata: str) -> str:
-    """Return the metadata unchanged if roverd's transforms can read it, else in the present form.
+    """Return the metadata in a form that roverd's transforms can read; unchanged where they can.
 
-    The flat form of older firmware lacks sections that roverd requires.
+    The flat form of older firmware lacks sections that roverd requires: it becomes the present
+    form.  The sections of firmware 2.0 to 2.4 lack ``beam_to_lidar_transform``: they get what is
+    missing, and keep everything else.
     """
-    sections = {"lidar_data_format", "beam_intrinsics", "lidar_intrinsics"}
-    if metadata and sections <= set(json.loads(metadata)):
-        return metadata
-    return str(info.to_json_string())
+    document = json.loads(metadata) if metadata else {}
+    present = str(info.to_json_string())
+    if not all(isinstance(document.get(section), dict) for section in _ROVERD_KEYS):
+        return present
+    complete, sections = True, json.loads(present)
+    for section, keys in _ROVERD_KEYS.items():
+        for key in keys:
+            if document[section].get(key) is None:
+                document[section][key], complete = sections[section][key], False
+    return metadata if complete else json.dumps(document, indent=4)
 
 
 def packet_fields(core: Any, info: Any) -> Fields:

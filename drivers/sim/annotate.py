@@ -233,11 +233,13 @@ def _write_calibration(session: SimulatedSession, written: dict[str, int]) -> No
         kinds = (mount for channel, mount in _MOUNTS.items() if channel in channels)
         if (default := next(kinds, None)) is None:
             continue
-        lens = None
+        lens, rolling = None, False
         if sensor.pictures:
-            lens = make_lens(sensor.name, _camera_options(sensor), _read_size(sensor))
+            options = _camera_options(sensor)
+            lens = make_lens(sensor.name, options, _read_size(sensor))
+            rolling = options["readout_ms"] > 0
         mount = mounts.make_mount(sensor.name, sensor.entry.get("mount"), default)
-        placed.append(Placed(sensor.name, mount, lens))
+        placed.append(Placed(sensor.name, mount, lens, rolling))
     _write(path, calibration_text(placed).encode())
     written[CALIBRATION] = len(placed)
 

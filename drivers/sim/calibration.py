@@ -27,11 +27,12 @@ _AXES: Final = """\
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A simulated sensor: its name, its mount, and a camera's lens."""
+    """A simulated sensor: its name, its mount, and a camera's lens and kind of shutter."""
 
     name: str
     mount: mounts.Mount
     lens: Lens | None = None
+    rolling: bool = False
 
 
 DEFAULTS: Final = (
@@ -49,15 +50,17 @@ def calibration_text(sensors: Sequence[Placed] | None = None) -> str:
     placed = DEFAULTS if sensors is None else sensors
     lines = [header + _AXES + ("sensors:" if placed else "sensors: {}")]
     for sensor in placed:
-        values = sensor.mount.to_mapping()
+        mount = sensor.mount.to_mapping()
         lines += [
             f"  {sensor.name}:",
             "    T_sensor_rig:",
-            f"      translation_m: {_flow(values['translation_m'])}",
-            f"      quaternion_xyzw: {_flow(values['quaternion_xyzw'])}",
+            f"      translation_m: {_flow(mount['translation_m'])}",
+            f"      quaternion_xyzw: {_flow(mount['quaternion_xyzw'])}",
         ]
         if (lens := sensor.lens) is not None:
-            parameters = ", ".join(f"{key}: {value!r}" for key, value in lens.parameters().items())
+            values = [f"{key}: {value!r}" for key, value in lens.parameters().items()]
+            values += ["shutter: rolling-top-to-bottom"] if sensor.rolling else []
+            parameters = ", ".join(values)
             lines += [
                 "    model: opencv-pinhole",
                 f"    parameters: {{{parameters}}}",

@@ -221,13 +221,14 @@ class PackingContext:
                 return
             yield item
 
-    def find_boxes(self, cameras: Collection[str]) -> dict[str, LabelFile]:
-        """Return the labels in pictures by camera; note those of cameras that are not packed."""
+    def find_boxes(self, cameras: Collection[str]) -> list[LabelFile]:
+        """Return all sets of labels in pictures; note those of cameras that are not packed."""
         files = box_files(self.session.path)
-        for camera in sorted(files.keys() - set(cameras)):
-            text = "labels of a camera that is not packed: left out"
-            self.notes.add(text, f"{BOXES}/{camera}")
-        return {camera: file for camera, file in files.items() if camera in cameras}
+        for file in files:
+            if file.camera not in cameras:
+                text = "labels of a camera that is not packed: left out"
+                self.notes.add(text, f"{BOXES}/{file.name}")
+        return [file for file in files if file.camera in cameras]
 
     def _describe_place(self, stream: str, sample: int | None) -> str:
         """Return the stream and the sample's number in the whole recording, as text."""

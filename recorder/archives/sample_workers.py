@@ -57,7 +57,7 @@ _LEAST_BYTES: Final = 64 << 20  # smaller sessions are packed before processes h
 _OWNED: Final = 64  # groups of a stream whose worker is remembered
 _ALONE_BYTES: Final = 1 << 20  # decoded values of each stream that a process keeps
 _AHEAD: Final = 2  # samples made ahead, and threads that make them: keeps two cores busy
-_SHARED_BYTES: Final = 8 << 20  # the same, where several archives need them
+_SHARED_BYTES: Final = 4 << 20  # the same, where several archives need them
 
 Made = TypeVar("Made")
 Remark = Callable[[str], None]

@@ -1,8 +1,9 @@
-"""Options that several archives share, and what they choose: poses, and detections of radars."""
+"""Options that several archives share, and what they choose: poses, labels, radars' detections."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,14 @@ from recorder.archives.context import PackingContext
 from recorder.archives.sample_workers import WorkerContext
 from recorder.common.errors import SessionError
 from recorder.config.options import Option, OptionTable
+from recorder.perception.labels import (
+    BOXES,
+    CUBOIDS,
+    MANUAL,
+    QUALITIES,
+    SIMULATED,
+    LabelFile,
+)
 from recorder.perception.lidar.odometry import LidarOdometry, require_odometry
 from recorder.perception.poses import Cover, PoseSource, find_poses
 from recorder.perception.radar.frames import RadarFrames
@@ -78,6 +87,85 @@ def note_poses(
     if left_out := text.get("poses_left_out"):
         note(f"{left_out} left out: no position or rotation there, or times that go back", "poses")
     return text, held
+
+
+CUBOID_SET = Option("str", None, "set of _cuboids; default: a manual one, simulated, the first")
+"""The option ``cuboids``."""
+LABEL_SET = Option("str", None, "set of _labels/CAMERA@SET.jsonl; default: that without a name")
+"""The option ``labels``."""
+_SOURCES = {MANUAL: 0, SIMULATED: 1}
+"""Sources of labels, the preferred first; programs come after them."""
+
+
+def choose_cuboids(context: PackingContext, files: Sequence[LabelFile]) -> LabelFile | None:
+    """Return the set of cuboids that the option ``cuboids`` names, or the preferred set.
+
+    Two sets together would contain every object twice.
+
+    Raises:
+        SessionError: the session does not have the set.
+    """
+    wanted = context.options["cuboids"]
+    if wanted is not None and wanted not in (names := [file.name for file in files]):
+        there = ", ".join(names) or "none"
+        raise SessionError(f"{CUBOIDS}: has no set {wanted!r}; there are: {there}")
+    found = [file for file in files if wanted in (None, file.name)]
+    return min(found, key=lambda file: (_rank_source(file), file.name), default=None)
+
+
+def choose_boxes(context: PackingContext, files: Sequence[LabelFile]) -> dict[str, LabelFile]:
+    """Return the set of boxes that the option ``labels`` names, or the preferred set, by camera.
+
+    Raises:
+        SessionError: the session has labels, but not the set.
+    """
+    wanted, chosen = context.options["labels"], dict[str, LabelFile]()
+    if wanted is not None and files and wanted not in (names := [file.set_name for file in files]):
+        there = ", ".join(sorted(set(names) - {""})) or "none with a name"
+        raise SessionError(f"{BOXES}: has no set {wanted!r}; there are: {there}")
+    for file in sorted(files, key=lambda f: (f.set_name != "", _rank_source(f), f.name)):
+        if wanted in (None, file.set_name):
+            chosen.setdefault(file.camera, file)
+    return chosen
+
+
+def _rank_source(file: LabelFile) -> int:
+    return _SOURCES.get(file.source, len(_SOURCES))
+
+
+def note_other_sets(
+    context: PackingContext, files: Iterable[LabelFile], chosen: Collection[LabelFile], option: str
+) -> None:
+    """Note the sets of labels that are left out beside the chosen sets."""
+    packed = ", ".join(file.name for file in chosen) or "none"
+    for file in files:
+        if file not in chosen:
+            context.notes.add(
+                f"left out, {packed} is packed; the option {option} names another",
+                f"{file.path.parent.name}/{file.path.name}",
+            )
+
+
+class UnplacedKeys:
+    """Counter of the optional keys of labels for which an archive has no place.
+
+    Args:
+        placed: the keys that the archive stores.
+    """
+
+    def __init__(self, placed: Collection[str] = ()) -> None:
+        self._without_place = QUALITIES - set(placed)
+        self._counts: Counter[str] = Counter()
+
+    def count(self, label: Mapping[str, Any]) -> None:
+        """Count the keys of a label."""
+        if not self._without_place.isdisjoint(label):
+            self._counts.update(self._without_place & label.keys())
+
+    def note(self, context: PackingContext, subject: str) -> None:
+        """Note the keys that were left out, and in how many labels."""
+        for key, count in sorted(self._counts.items()):
+            context.notes.add(f"{key} of {count} labels left out: the format has none", subject)
 
 
 RADAR_OPTIONS: OptionTable = {

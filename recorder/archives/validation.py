@@ -35,6 +35,7 @@ class ArchiveReport:
         archive: kind of the archive.
         checked: a line per thing that was checked.
         unchecked: a line per thing that was not checked, and why.
+        remarks: a line per limitation that is no fault, such as that packing cannot add to it.
         problems: a line per fault.
     """
 
@@ -42,6 +43,7 @@ class ArchiveReport:
     archive: str
     checked: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -57,6 +59,7 @@ class ArchiveReport:
             "sound": self.sound,
             "checked": list(self.checked),
             "unchecked": list(self.unchecked),
+            "remarks": list(self.remarks),
             "problems": list(self.problems),
         }
 

@@ -242,6 +242,7 @@ class SessionPlan(WireStruct):
         sync_interval_ms, min_free_gb: see the config's ``storage``.
         duration_s: samples beyond this time are not recorded; None: no end is set.
         record_format: streams whose data go into ``session.vrs``; None: no such file is written.
+        record_compression: compression of its records: ``none`` (or unset), ``lz4`` or ``zstd``.
         previous: name of the session that this one continues; None: of none.
         previous_folder: folder of that session, if that is not `root`; else unset.
         play_start_mono_ns: start of the first session of that series, from which played sources
@@ -271,6 +272,7 @@ class SessionPlan(WireStruct):
     play_start_mono_ns: int | None = None
     source_start_ns: Count | None = None
     offset_ns: int | UnsetType = UNSET
+    record_compression: _Text | UnsetType = UNSET
     previous_folder: str | UnsetType = UNSET
     ring: bool | UnsetType = UNSET
     origin: dict[str, Any] | UnsetType = UNSET

@@ -1,4 +1,4 @@
-"""``recorder export SESSION STREAM --to FORMAT``: export one stream for a quick look."""
+"""``recorder export SESSION_OR_VRS STREAM --to FORMAT``: export one stream for a quick look."""
 
 from __future__ import annotations
 
@@ -16,15 +16,22 @@ if TYPE_CHECKING:
     from recorder.archives.export import Exported
 
 _MOST_LINES = 20  # of problems
-_FORMATS = ("csv", "npz", "png", "jpg", "pcd", "pcap")
+_FORMATS = ("csv", "npz", "png", "jpg", "pcd", "pcap", "blocks")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the session, the stream, the format and the samples."""
     parser.add_argument(
-        "session", type=Path, metavar="SESSION", help="read the session in this folder"
+        "session",
+        type=Path,
+        metavar="SESSION_OR_VRS",
+        help="read the session in this folder, or this VRS file",
     )
-    parser.add_argument("stream", metavar="STREAM", help="export this stream")
+    parser.add_argument(
+        "stream",
+        metavar="STREAM",
+        help="export this stream; of a VRS file its id (214-1), type, flavor or name",
+    )
     parser.add_argument(
         "--to",
         choices=_FORMATS,
@@ -33,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write csv: stamps and channels of few values; npz: arrays; jpg: pictures of a "
         "camera; png: pictures of a camera, ranges of a lidar, range and speed of a radar; pcd: "
         "points of a lidar, detections of a radar; pcap: datagrams of a udp sensor as a network "
-        "capture",
+        "capture; blocks: images, audio and other blocks of a VRS file as they are stored; of a "
+        "VRS file csv, jpg, png and blocks",
     )
     add_interval(parser, "export")
     parser.add_argument(
@@ -74,14 +82,18 @@ def run(args: argparse.Namespace) -> int:
     wanted = Wanted(
         args.stream, args.to, begin, end, args.every, channels, int(args.max_gb * 1e9)
     )  # fmt: skip
-    with (
-        end_on_sigterm(),
-        Session(args.session, virtual=True, partial=True) as session,
-        share_progress(f"exporting {args.stream}") as show,
-    ):
-        exported = export(
-            session, wanted, args.out, lambda done, total: show(min(1.0, done / total))
-        )
+    with end_on_sigterm(), share_progress(f"exporting {args.stream}") as show:
+
+        def progress(done: float, total: float) -> None:
+            show(min(1.0, done / total))
+
+        if args.session.is_file():
+            from recorder.archives.export.vrs_file import export_vrs
+
+            exported = export_vrs(args.session, wanted, args.out, progress)
+        else:
+            with Session(args.session, virtual=True, partial=True) as session:
+                exported = export(session, wanted, args.out, progress)
     emit(exported, args, _format_text)
     for problem in exported.problems[:_MOST_LINES]:
         note(f"recorder export: left out: {problem}")

@@ -203,6 +203,18 @@ def _format_text(summary: dict[str, Any]) -> str:
         )
     headers = ["stream", "samples", "rate [Hz]", "first [s]", "last [s]", "size", "lost"]
     text = "\n".join(map(clean, lines)) + "\n\n" + format_table(headers, rows, right=range(1, 6))
+    if virtual := summary["virtual"]:
+        listed = [
+            [
+                name,
+                "damaged" if s["samples"] is None else s["samples"],
+                format_bytes(s["bytes"]),
+                clean(", ".join(s["channels"])) or None,
+            ]
+            for name, s in virtual.items()
+        ]
+        headers = ["virtual sensor", "samples", "size", "channels"]
+        text += "\n\n" + format_table(headers, listed, right=range(1, 3))
     topics = {name: s for name, s in summary["streams"].items() if "topic" in s}
     if topics:
         listed = [[n, clean(s["topic"]), clean(s["type"]) or None] for n, s in topics.items()]

@@ -92,6 +92,7 @@ def _validate_archives(args: argparse.Namespace, archives: list[Path]) -> int:
 def _format_archive(report: ArchiveReport) -> str:
     lines = [f"checked      {item}" for item in report.checked]
     lines += [f"not checked  {item}" for item in report.unchecked]
+    lines += [f"remark       {remark}" for remark in report.remarks]
     lines += [f"error        {problem}" for problem in report.problems]
     verdict = "sound" if report.sound else "not sound"
     if report.sound and report.unchecked:

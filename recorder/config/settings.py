@@ -116,6 +116,9 @@ class RecordFormatSettings(Struct, frozen=True):
 
     enabled: Annotated[bool, key("write session.vrs")] = True
     streams: Annotated[tuple[str, ...], key("streams whose data goes into it")] = ("imu",)
+    compression: Annotated[
+        str, key("compression of its records", choices=("none", "lz4", "zstd"))
+    ] = "none"
 
 
 class FinalizeStep(Struct, frozen=True):

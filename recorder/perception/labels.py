@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.common.errors import FormatError
+from recorder.config.options import suggest
 
 CUBOIDS, BOXES, MASKS, CLOUDS = "_cuboids", "_labels", "_masks", "_point_clouds"
 SIMULATED = "simulated"
@@ -26,6 +27,22 @@ Lines = Sequence[tuple[str, dict[str, Any]]]
 """Places and labels, as yielded by `LabelFile.lines`."""
 _decode = json.JSONDecoder().raw_decode
 _LARGEST = sys.float_info.max
+_SHARES = ("score", "occluded", "truncated")
+DEGRADATIONS = ("none", "low", "medium", "high")
+"""Values of the key ``degradation``: how much of the picture's quality is lost."""
+QUALITIES = frozenset((*_SHARES, "status", "degradation", "metadata"))
+"""Optional keys of every label of an object; not every archive has a place for each."""
+_OBJECT = QUALITIES | {"t_ns", "track", "class"}
+_CUBOIDS, _BOXES, _CLOUDS = "recorder-cuboids", "recorder-boxes", "recorder-point-clouds"
+_KEYS: Mapping[str, frozenset[str]] = {
+    _CUBOIDS: _OBJECT | {"frame", "center_m", "size_m", "quaternion_xyzw", "velocity_m_s"},
+    _BOXES: _OBJECT | {"frame", "box_px", "polygon_px", "mask", "traffic_light", "state"},
+    _CLOUDS: frozenset(("t_ns", "frame", "file", "metadata")),
+}
+"""Keys of a line, by format.  Headers may have any further keys: archives store them whole."""
+_CLOUD_HEADER = frozenset(
+    ("format", "version", "source", "maker", "frame", "unit", "attributes", "metadata")
+)
 
 
 @dataclass(frozen=True)
@@ -35,15 +52,27 @@ class LabelFile:
     Attributes:
         path: path of the file.
         header: contents of the header line.
+        keys: the keys that a line may have; None: any.
     """
 
     path: Path
     header: Mapping[str, Any]
+    keys: frozenset[str] | None = None
 
     @property
     def name(self) -> str:
         """The file's name without its ending."""
         return self.path.stem
+
+    @property
+    def camera(self) -> str:
+        """The camera in whose pictures the labels are."""
+        return str(self.header.get("camera") or self.name.partition("@")[0])
+
+    @property
+    def set_name(self) -> str:
+        """Name of the camera's label set, after the ``@`` of the file's name; "" without one."""
+        return self.name.partition("@")[2]
 
     @property
     def source(self) -> str:
@@ -54,7 +83,8 @@ class LabelFile:
         """Yield place (``FILE:LINE``) and label of every line.
 
         Raises:
-            FormatError: a line is not a JSON mapping, or has no ``t_ns``.
+            FormatError: a line is not a JSON mapping, has no ``t_ns``, a key that the format does
+                not have, or an invalid value of one of `QUALITIES`.
         """
         path = str(self.path)
         with self.path.open("rb") as file:
@@ -65,6 +95,10 @@ class LabelFile:
                     label = _parse_mapping(stripped, where)
                     if type(label.get("t_ns")) is not int:
                         raise FormatError(f"{where}: t_ns: needs a whole number of nanoseconds")
+                    if self.keys is not None:
+                        _check_keys(label, self.keys, where)
+                        if not QUALITIES.isdisjoint(label):
+                            _check_qualities(label, where)
                     yield where, label
 
     def by_time(self) -> Iterator[tuple[int, Lines]]:
@@ -85,15 +119,55 @@ class LabelFile:
             yield where, label
 
 
+def _check_keys(values: Mapping[str, Any], known: frozenset[str], where: str) -> None:
+    """Raise a FormatError that names the first unknown key: nothing is ignored in silence."""
+    if values.keys() <= known:
+        return
+    key = next(key for key in values if key not in known)
+    raise FormatError(
+        f"{where}: {key}: unknown key{suggest(key, known)}; 'metadata' may hold anything"
+    )
+
+
+def _check_qualities(label: Mapping[str, Any], where: str) -> None:
+    for key in _SHARES:
+        value = label.get(key, 0)
+        if not _is_number(value) or not 0 <= value <= 1:
+            raise FormatError(f"{where}: {key}: needs a number from 0 to 1, not {value!r:.60}")
+    if "status" in label:
+        text(label, "status", where)
+    if (value := label.get("degradation", "none")) not in DEGRADATIONS:
+        raise FormatError(
+            f"{where}: degradation: needs one of {', '.join(DEGRADATIONS)}, not {value!r:.60}"
+        )
+    read_mapping(label, "metadata", where)
+
+
+def read_mapping(values: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
+    """Return a mapping from a label or a header, {} without one; FormatError for another type."""
+    value = values.get(key, {})
+    if not isinstance(value, dict):
+        raise FormatError(f"{where}: {key}: needs a mapping, not {value!r:.60}")
+    return value
+
+
 def cuboid_files(session: Path) -> list[LabelFile]:
-    """Return ``_cuboids/NAME.jsonl``, sorted by name; FormatError for an invalid header."""
-    return _read_files(session / CUBOIDS, "recorder-cuboids")
+    """Return ``_cuboids/SET.jsonl``, sorted by name; FormatError for an invalid header."""
+    return _read_files(session / CUBOIDS, _CUBOIDS)
 
 
-def box_files(session: Path) -> dict[str, LabelFile]:
-    """Return ``_labels/CAMERA.jsonl`` by camera; FormatError for an invalid header."""
-    files = _read_files(session / BOXES, "recorder-boxes")
-    return {str(file.header.get("camera") or file.name): file for file in files}
+def box_files(session: Path) -> list[LabelFile]:
+    """Return ``_labels/CAMERA.jsonl`` and ``_labels/CAMERA@SET.jsonl``, sorted by name.
+
+    Raises:
+        FormatError: a header is invalid, or two files are the same set of one camera.
+    """
+    files = _read_files(session / BOXES, _BOXES)
+    first: dict[tuple[str, str], Path] = {}
+    for file in files:
+        if (other := first.setdefault((file.camera, file.set_name), file.path)) != file.path:
+            raise FormatError(f"{file.path}:1: camera: {file.camera} has labels in {other} already")
+    return files
 
 
 def mask_files(session: Path) -> dict[str, dict[str, Path]]:
@@ -166,6 +240,11 @@ def _is_unicode(value: str) -> bool:
     return True
 
 
+UNITS = ("meters", "unitless")
+TRANSFORMS = ("invariant", "direction", "point")
+"""How a rigid transformation changes a value of a point: not at all, by its rotation, or whole."""
+
+
 @dataclass(frozen=True)
 class CloudFolder:
     """``_point_clouds/NAME``: an index and an array file per cloud (docs/archives.md).
@@ -173,9 +252,29 @@ class CloudFolder:
     Attributes:
         index: ``index.jsonl``: lines with ``t_ns`` and ``file``, and ``frame`` unless the header
             has a ``frame``.
+        unit: unit of the coordinates, `UNITS`.
+        transforms: how a transformation changes an attribute, `TRANSFORMS`, by attribute.
     """
 
     index: LabelFile
+    unit: str = "meters"
+    transforms: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> CloudFolder:
+        """Read the header of an ``index.jsonl``; raise a FormatError if it is invalid."""
+        index = _read_file(path, _CLOUDS)
+        where, header = f"{path}:1", index.header
+        _check_keys(header, _CLOUD_HEADER, where)
+        unit = _choose(header.get("unit", "meters"), UNITS, "unit", where)
+        transforms = {}
+        for name, about in read_mapping(header, "attributes", where).items():
+            key = f"attributes.{name}"
+            described = read_mapping({key: about}, key, where)
+            _check_keys(described, frozenset(("transform",)), f"{where}: {key}")
+            chosen = described.get("transform", "invariant")
+            transforms[name] = _choose(chosen, TRANSFORMS, f"{key}.transform", where)
+        return cls(index, unit, transforms)
 
     @property
     def name(self) -> str:
@@ -207,9 +306,14 @@ class CloudFolder:
             if xyz.ndim != 2 or xyz.shape[1] != 3:
                 raise FormatError(f"{path}: xyz has shape {xyz.shape}, not (n, 3)")
             for key, values in arrays.items():
-                if len(values) != len(xyz):
-                    raise FormatError(f"{path}: {key} has {len(values)} rows, xyz {len(xyz)}")
-            yield Cloud(line["t_ns"], frame, xyz, arrays, path)
+                if values.shape[:1] != xyz.shape[:1]:
+                    rows = len(values) if values.ndim else "no"
+                    raise FormatError(f"{path}: {key} has {rows} rows, xyz {len(xyz)}")
+            if unknown := self.transforms.keys() - arrays.keys():
+                raise FormatError(
+                    f"{path}: has no array {min(unknown)}, which the header describes"
+                )
+            yield Cloud(line["t_ns"], frame, xyz, arrays, path, line.get("metadata", {}))
 
 
 @dataclass(frozen=True)
@@ -222,6 +326,7 @@ class Cloud:
         xyz: f4 [n, 3], m.
         attributes: further arrays [n, ...].
         path: path of the file.
+        metadata: the line's ``metadata``.
     """
 
     t_ns: int
@@ -229,12 +334,13 @@ class Cloud:
     xyz: npt.NDArray[np.float32]
     attributes: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     path: Path = Path()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 def cloud_folders(session: Path) -> list[CloudFolder]:
     """Return ``_point_clouds/NAME/index.jsonl``, sorted; FormatError for an invalid header."""
     paths = sorted((session / CLOUDS).glob("*/index.jsonl"))
-    return [CloudFolder(_read_file(path, "recorder-point-clouds")) for path in paths]
+    return [CloudFolder.read(path) for path in paths]
 
 
 def _read_files(folder: Path, format_: str) -> list[LabelFile]:
@@ -250,7 +356,15 @@ def _read_file(path: Path, format_: str) -> LabelFile:
         raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
     if header.get("format") != format_ or header.get("version") != 1:
         raise FormatError(f"{path}:1: is not a header of {format_}, version 1")
-    return LabelFile(path, header)
+    return LabelFile(path, header, _KEYS[format_])
+
+
+def _choose(value: object, known: Sequence[str], key: str, where: str) -> str:
+    """Return one of some words, in lower case; raise a FormatError for another value."""
+    word = value.lower() if isinstance(value, str) else value
+    if word not in known:
+        raise FormatError(f"{where}: {key}: needs one of {', '.join(known)}, not {value!r:.60}")
+    return str(word)
 
 
 def _parse_mapping(line: bytes, where: str) -> dict[str, Any]:

@@ -109,12 +109,18 @@ def create_session_json(plan: SessionPlan, clock: Clock, boot_id: str) -> dict[s
         "hostname": platform.node(),
         "recorder_version": recorder.__version__,
         **{key: getattr(plan, key) for key in _PLANNED},
-        "record_format": (
-            None if plan.record_format is None else {"streams": list(plan.record_format)}
-        ),
+        "record_format": _describe_record_format(plan),
         "streams": {},
         **{key: value for key in _IF_SET if (value := getattr(plan, key)) is not UNSET},
     }
+
+
+def _describe_record_format(plan: SessionPlan) -> dict[str, Any] | None:
+    if plan.record_format is None:
+        return None
+    compression = plan.record_compression
+    own = {} if compression is UNSET else {"compression": compression}
+    return {"streams": list(plan.record_format), **own}
 
 
 def write_session_json(disk: Disk, session: Path, values: Mapping[str, Any]) -> None:

@@ -109,6 +109,8 @@ def summarize(
           (`recorder.session.loss_accounts`), the first `MOST_GAPS`, and ``gaps_left_out``, the
           number of the others;
         - per stream of a topic's messages ``topic`` and ``type``;
+        - ``virtual``: the virtual sensors, processed output of others in folders ``_NAME``:
+          ``{NAME: {samples, bytes, channels, problem}}``;
         - ``record_format``: content of ``session.vrs``, ``{bytes, records, indexed, streams}``
           (see `describe_vrs`); null if the session has none;
         - ``commits``: durations of the commits, ``{count, half_ms, most_ms, longest_ms}``: half of
@@ -155,6 +157,7 @@ def summarize(
         "start_ns": start_ns,
         "end_ns": end_ns,
         "streams": streams,
+        "virtual": _describe_virtual(session.path),
         "path": str(session.path),
         "recorded": session.recorded,
         "live": session.live,
@@ -169,6 +172,26 @@ def summarize(
         "events": msgspec.to_builtins(events),
         "problems": problems,
     }
+
+
+def _describe_virtual(path: Path) -> dict[str, dict[str, Any]]:
+    """Return samples, bytes, channels and problem of the virtual sensors, which others write.
+
+    What is wrong with them is no fault of the session.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    with Session(path, virtual=True, partial=True) as session:
+        for name in sorted(session.streams.keys() | session.broken.keys()):
+            if not name.startswith("_"):
+                continue
+            stream, reason = session.streams.get(name), session.broken.get(name)
+            found[name] = {
+                "samples": None if stream is None else len(stream),
+                "bytes": folder_bytes(path / name),
+                "channels": [] if stream is None else list(stream.meta),
+                "problem": None if reason is None else str(reason),
+            }
+    return found
 
 
 def _measure_archives(session: Path) -> dict[str, int]:

@@ -70,6 +70,49 @@ def test_ncore_frames_start_with_the_exposure(
     assert packed.meta["sequence_timestamp_interval_us"]["start"] == times[0, 0]
 
 
+_MODEL = "model: opencv-pinhole, resolution: [32, 24], parameters: {fx: 9, fy: 9, cx: 9, cy: 9"
+
+
+@pytest.mark.parametrize("calibrated", [True, False])
+@pytest.mark.parametrize(
+    ("readout_ms", "stated", "packed_as", "words"),
+    [
+        (20.0, None, "ROLLING_TOP_TO_BOTTOM", None),
+        (0.0, None, "GLOBAL", None),
+        (20.0, "rolling-bottom-to-top", "ROLLING_BOTTOM_TO_TOP", None),
+        (20.0, "global", "GLOBAL", "readout_ms is 20, but the calibration has shutter: global"),
+        (
+            0.0,
+            "rolling-top-to-bottom",
+            "ROLLING_TOP_TO_BOTTOM",
+            "has shutter: rolling-top-to-bottom, but the recording has no readout_ms",
+        ),
+    ],
+)
+def test_ncore_gets_the_shutter_that_the_driver_knows(
+    tmp_path: Path,
+    readout_ms: float,
+    stated: str | None,
+    packed_as: str,
+    words: str | None,
+    calibrated: bool,
+) -> None:
+    """A rolling shutter packed as global puts the edges of moving boxes beside their pictures."""
+    settings = {"readout_ms": readout_ms} if readout_ms else {}
+    path = built(tmp_path / "s", replace(camera_spec(), settings=settings))
+    parameters = _MODEL if calibrated else "parameters: {"
+    shutter = "" if stated is None else f"{', ' * calibrated}shutter: {stated}"
+    text = f"sensors: {{camera: {{{parameters}{shutter}}}}}}}\n"
+    (path / "calibration.yaml").write_text(text)
+    packed = pack_ncore(path, poses="identity")
+    camera = packed.attributes("intrinsics/default/cameras/camera")
+    assert camera["camera_model_parameters"]["shutter_type"] == packed_as
+    assert camera["camera_model_type"] == "opencv-pinhole"  # also of the placeholder
+    contradictions = [note for note in packed.result.notes if "readout_ms" in note]
+    assert len(contradictions) == (words is not None)
+    assert all(words in note and packed_as in note for note in contradictions if words)
+
+
 def test_edgefirst_pictures_have_their_own_exposure(tmp_path: Path) -> None:
     data = pack_edgefirst(built(tmp_path / "s", measured(exposure_ms=3.0)))
     tags = [exif_of(data.file(k, "camera.jpeg"))["exif"].get(EXPOSURE_TAG) for k in range(4)]

@@ -218,7 +218,7 @@ def test_images_of_points_are_noted(
 
 def test_edgefirst_has_the_returns(either: Drive, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="needs pyarrow (the extra `archives`)")
-    dataset = edgefirst.pack_all([either.path], tmp_path / "out", tolerance_ms=40)
+    dataset = edgefirst.pack_all([either.path], tmp_path / "out", tolerance_ms=40, accompany="all")
     seen = 0
     with Session(either.path) as session:
         pictures = session.streams["camera"].t_ns
@@ -238,7 +238,8 @@ def test_edgefirst_has_the_returns(either: Drive, tmp_path: Path) -> None:
 def test_edgefirst_notes_pictures_that_points_do_not_give(untimed: Drive, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="needs pyarrow (the extra `archives`)")
     images = ["depth", "reflectivity", "projected"]
-    dataset = edgefirst.pack_all([untimed.path], tmp_path / "out", lidar_images=images)
+    options = {"lidar_images": images, "accompany": "all"}
+    dataset = edgefirst.pack_all([untimed.path], tmp_path / "out", **options)
     assert dataset.noted("lidar: its lidar records points: no pictures of depth, reflectivity")
     assert {"camera.jpeg", "lidar.pcd", "depth.png"} <= dataset.endings(3)
     assert dataset.picture(3, "depth.png").any()

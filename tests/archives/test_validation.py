@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ from recorder.common.errors import UsageError
 from tests.archives.ncore.packer_rig import lidar, still_imu
 from tests.session.build import Builder, camera_spec
 
-for package in ("numcodecs", "pyarrow"):
-    pytest.importorskip(package, reason=f"needs {package} (the extra `archives`)")
+pytest.importorskip("numcodecs", reason="needs numcodecs (the extra `archives`)")
+pyarrow: Any = pytest.importorskip("pyarrow", reason="needs pyarrow (the extra `archives`)")
+pytest.importorskip("pyarrow.ipc")
 
 FIRST = {  # the software that is asked for first
     "edgefirst": "edgefirst_client",
@@ -134,6 +136,75 @@ def test_a_missing_picture_and_a_missing_store(archives: Path, tmp_path: Path) -
     lone.write_bytes((archives / "ncore/drive.json").read_bytes())
     (problem,) = validate_archive(lone).problems
     assert "drive.ncore4.zarr.itar: is missing; drive.json names it" in problem
+
+
+def test_a_sequence_without_its_json_is_sound(archives: Path, tmp_path: Path) -> None:
+    """NVIDIA's writer writes stores alone."""
+    store = tmp_path / "drive.ncore4.zarr.itar"
+    store.write_bytes((archives / "ncore/drive.ncore4.zarr.itar").read_bytes())
+    assert find_archives(tmp_path) == [store]
+    report = validate_archive(store)
+    assert (report.problems, report.remarks) == (
+        [],
+        [f"{store}: no JSON file names it and its MD5"],
+    )
+    (tmp_path / "drive.ncore4-other.zarr.itar").write_bytes(b"nothing")
+    assert find_archives(tmp_path) == [store]
+    report = validate_archive(store)
+    assert not report.sound
+    assert "drive.ncore4-other.zarr.itar" in report.problems[0]
+
+
+def test_a_dataset_that_lists_no_sessions_is_sound(archives: Path, tmp_path: Path) -> None:
+    """Packing cannot add to it, which is another question."""
+    path = shutil.copytree(archives / "l5kit/drive.zarr", tmp_path / "drive.zarr")
+    attributes = json.loads((path / ".zattrs").read_bytes())
+    del attributes["recorder"]
+    (path / ".zattrs").write_text(json.dumps(attributes))
+    report = validate_archive(path)
+    assert report.problems == []
+    (remark,) = report.remarks
+    assert "cannot be extended: it does not list its sessions" in remark
+
+
+PICTURE = ("seq/seq_001.camera.jpeg",)
+
+
+@pytest.mark.parametrize(
+    ("columns", "version", "files", "remark"),
+    [
+        ({"status": ["verified"]}, "2026.10", PICTURE, None),
+        ({"box2d_score": [0.5], "iou": [0.5]}, "2026.10", PICTURE, "others added: iou"),
+        ({"mask": [[0.5, 0.5]]}, "2025.10", PICTURE, "cannot be extended: its schema is 2025.10"),
+        ({"mask": [[0.5, 0.5]]}, None, PICTURE, "cannot be extended: its schema is 2025.10"),
+        ({}, None, ("seq_001.JPG",), None),
+        ({"frame": [None]}, None, ("deep/seq.png",), None),
+        ({"frame": [None]}, None, ("seq.camera.jpg",), None),
+    ],
+)
+def test_tables_of_others_are_sound(
+    tmp_path: Path,
+    columns: dict[str, list[Any]],
+    version: str | None,
+    files: Sequence[str],
+    remark: str | None,
+) -> None:
+    root = tmp_path / "others"
+    for name in files:
+        (root / "others" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "others" / name).write_bytes(b"picture")
+    table = pyarrow.table({"name": ["seq"], "frame": pyarrow.array([1], "u4")} | columns)
+    if version is not None:
+        table = table.replace_schema_metadata({"schema_version": version})
+    with pyarrow.ipc.new_file(str(root / "others.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    report = validate_archive(root)
+    assert report.problems == []
+    assert [remark is not None and remark in line for line in report.remarks] == [True] * (
+        remark is not None
+    )
+    (root / "others" / files[0]).rename(root / "others/elsewhere.jpeg")
+    assert "has no picture" in validate_archive(root).problems[0]
 
 
 def test_software_that_refuses_is_a_problem(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,23 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from drivers.camera.driver import CameraDriver
+from drivers.kit.driver import Lost
+from drivers.kit.runner import make_driver
 from recorder.archives.finalize import ArchiveRequest, finalize
 from recorder.cli import main
 from recorder.codecs.jpeg import encode_jpeg
-from recorder.formats.vrs import DataBlock, ImageContent, LayoutBlock, RecordType, VrsReader
+from recorder.common.errors import SourceError
+from recorder.common.files import PosixDisk
+from recorder.formats.vrs import (
+    DataBlock,
+    ImageContent,
+    LayoutBlock,
+    RecordType,
+    VrsReader,
+    VrsWriter,
+)
+from recorder.formats.vrs.streams import StreamTags
 from recorder.perception.camera.camera_pictures import Pictures
 from recorder.session.reader import Session
 from recorder.session.replay import playable_spec, sample_message
@@ -28,6 +42,7 @@ from tests.archives.ncore.packer_rig import pack as pack_ncore
 from tests.h264 import GROUP, SIZE, decoded, number_of
 from tests.recording.writer.vrs_session import stream_of
 from tests.session.build import Builder, Recorded, video_camera_spec
+from tests.support.devices import play
 
 COUNT = 13
 REMARK = "camera: video.h264: decoded and packed as JPEGs of quality {}; "
@@ -138,6 +153,72 @@ def test_vrs_has_video_with_its_keyframes(path: Path, put: Recorded, tmp_path: P
             key_s = record.timestamp_s if index % GROUP == 0 else key_s
             assert values["image_key_frame_timestamp"] == key_s
             assert values["image_key_frame_index"] == index % GROUP
+
+
+def play_vrs(path: Path) -> tuple[Any, list[Any]]:
+    entry = {"name": "again", "scheme": "vrs", "address": str(path), "options": {}, "pace": "max"}
+    return play(make_driver(CameraDriver, entry))
+
+
+def test_video_of_a_vrs_file_is_played_as_it_is(path: Path, put: Recorded, tmp_path: Path) -> None:
+    (result,) = finalize(path, [ArchiveRequest("vrs", {})], out=tmp_path)
+    spec, items = play_vrs(result.files[0])
+    (channel,) = spec.channels
+    assert (channel.name, channel.format) == ("video.h264", "h264")
+    assert channel.shape == (SIZE[1], SIZE[0], 3)
+    assert spec.settings["passed_through"] is True
+    units = [bytes(item.data["video.h264"][0]) for item in items]
+    assert units == put.data["video.h264"]
+    with Session(path) as session:
+        t_ns = session.streams["camera"].t_ns
+    assert np.concatenate([item.t_ns for item in items]).tolist() == t_ns.tolist()
+
+
+def rewrite(source: Path, target: Path, change: Callable[[int, bytes], bytes | None]) -> Path:
+    """Copy a VRS file with other data records of its camera; None leaves a record out."""
+    with VrsReader(source) as vrs:
+        stream = stream_of(vrs, "camera")
+        streams = {n: StreamTags(found.vrs_tags, found.tags) for n, found in vrs.streams.items()}
+        writer = VrsWriter.create_as(target, PosixDisk(), streams, vrs.tags)
+        count = 0
+        for record in vrs.records(file_order=True):
+            header, data = vrs.read(record)
+            kept: bytes | None = data
+            if record.stream == stream and record.record_type is RecordType.DATA:
+                kept = change(count, data)
+                count += 1
+            if kept is not None:
+                kind = record.record_type
+                writer.put(record.stream, kind, header.version, record.timestamp_s, [kept])
+        writer.finish()
+        for file in writer.files:
+            file.close()
+    return target
+
+
+def test_video_that_begins_without_a_keyframe_and_damaged_video(
+    path: Path, put: Recorded, tmp_path: Path
+) -> None:
+    (result,) = finalize(path, [ArchiveRequest("vrs", {})], out=tmp_path)
+    units = put.data["video.h264"]
+
+    def cut(index: int, data: bytes) -> bytes | None:
+        unit = units[index]
+        if index == GROUP + 2:
+            return data[: -len(unit)] + bytes(len(unit))
+        return None if index == 0 else data
+
+    spec, items = play_vrs(rewrite(result.files[0], tmp_path / "cut.vrs", cut))
+    causes = [item.cause if isinstance(item, Lost) else "" for item in items]
+    assert causes == ["joining"] * (GROUP - 1) + ["", "", "corrupt"] + [""] * (COUNT - GROUP - 3)
+    assert spec.channels[0].shape == (SIZE[1], SIZE[0], 3)
+
+    def without_keyframes(index: int, data: bytes) -> bytes | None:
+        return data if index % GROUP else None
+
+    broken = rewrite(result.files[0], tmp_path / "none.vrs", without_keyframes)
+    with pytest.raises(SourceError, match=r"none\.vrs: the H\.264 of 214-1 has no keyframe"):
+        play_vrs(broken)
 
 
 @pytest.mark.parametrize("ending", ["jpg", "png"])

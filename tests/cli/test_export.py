@@ -84,7 +84,7 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: object, code: int = 2) ->
 
 
 def test_the_command_knows_all_formats() -> None:
-    assert verb._FORMATS == FORMATS
+    assert (*FORMATS, "blocks") == verb._FORMATS
 
 
 @pytest.mark.parametrize(

@@ -57,14 +57,15 @@ class Packed(NamedTuple):
         return self.root / self.root.name / name / f"{name}_{frame:03d}.{ending}"
 
     def frames_with(self, stream: str) -> list[tuple[int, int]]:
-        """Pictures, and the nearest sample of a stream, where it is within 50 ms."""
-        there = self.session.streams[stream]
-        found = []
-        for frame, t_ns in enumerate(self.session.streams["camera"].t_ns.tolist()):
-            near = int(np.abs(there.t_ns - t_ns).argmin())
-            if abs(int(there.t_ns[near]) - t_ns) <= 50_000_000:
-                found.append((frame, near))
-        return found
+        """Pictures, and the sample of a stream to which they are nearest, within 50 ms."""
+        camera, there = self.session.streams["camera"].t_ns, self.session.streams[stream].t_ns
+        distance = np.abs(camera[:, None] - there)
+        near = distance.argmin(axis=1).tolist()
+        return [
+            (frame, sample)
+            for frame, sample in enumerate(near)
+            if distance[frame, sample] <= 50_000_000 and distance[:, sample].argmin() == frame
+        ]
 
 
 def pack(session: Path, *options: str, out: Path | None = None) -> Path:
@@ -108,8 +109,8 @@ def test_the_client_would_miss_a_picture(packed: Packed, tmp_path: Path) -> None
     root = tmp_path / packed.root.name
     shutil.copytree(packed.root, root)
     (root / root.name / packed.sequence / packed.file(7, "camera.jpeg").name).unlink()
-    (root / root.name / packed.sequence / packed.file(7, "radar.png").name).unlink()
-    (root / root.name / packed.sequence / packed.file(7, "radar.pcd").name).unlink()
+    (root / root.name / packed.sequence / packed.file(7, "radar.png").name).unlink(missing_ok=True)
+    (root / root.name / packed.sequence / packed.file(7, "radar.pcd").name).unlink(missing_ok=True)
     done = subprocess.run(
         [str(CLIENT), "validate-snapshot", str(root), "-vv"],
         capture_output=True, text=True, check=False,
@@ -274,7 +275,7 @@ def test_the_lidars_points_are_ouster_sdks(packed: Packed) -> None:
     info = sdk.SensorInfo((stream.path / "lidar.json").read_text())
     lut = sdk.XYZLut(info, use_extrinsics=False)
     checked = 0
-    for frame, index in packed.frames_with("lidar")[::7]:
+    for frame, index in packed.frames_with("lidar")[::3]:
         cloud = pypcd4.PointCloud.from_path(packed.file(frame, "lidar.pcd"))
         assert cloud.fields == ("x", "y", "z", "intensity")
         ranges = lidar_range_mm(stream, index)
@@ -338,7 +339,7 @@ def test_a_cubes_peaks_stand_in_their_targets_bins(packed: Packed) -> None:
     world = SimulatedRadar(SIM_CHIRP, "qqii", world=World("drive", 0))
     coupling = processor(packed).geometry.coupling_s
     checked = 0
-    for frame, index in packed.frames_with("radar")[::4]:
+    for frame, index in packed.frames_with("radar")[::2]:
         cube = cube_of(packed, frame).astype(np.float64)
         power = (cube**2).sum(axis=(0, 1, 4))  # [range, doppler]
         targets = world.targets(index)

@@ -306,11 +306,13 @@ def test_an_empty_sequence_opens(tmp_path: Path) -> None:
 def test_placeholder_intrinsics_open(tmp_path: Path) -> None:
     with SequenceWriter(tmp_path, "drive", interval_ns=(START_NS, STOP_NS)) as sequence:
         build.write_poses(sequence, ["front"], Given())
-        sequence.intrinsics().placeholder("front", (64, 48))
+        sequence.intrinsics().placeholder("front", (64, 48), "ROLLING_TOP_TO_BOTTOM")
         sequence.camera("front").frame(START_NS, START_NS + 1000, build.jpeg(1))
     reader = components.SequenceComponentGroupsReader([tmp_path / "drive.json"])
     model = compat.SequenceLoaderV4(reader).get_camera_sensor("front").model_parameters
     assert model.resolution.tolist() == [64, 48]
+    assert model.shutter_type.name == "ROLLING_TOP_TO_BOTTOM"
+    assert type(model).__name__ == "OpenCVPinholeCameraModelParameters"
 
 
 def members(path: Path) -> Iterator[str]:

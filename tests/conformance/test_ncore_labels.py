@@ -18,7 +18,7 @@ from recorder.session.reader import Session
 from tests.archives.contract import backward, empty_imu
 from tests.archives.ncore import build
 from tests.archives.ncore.packer_rig import CALIBRATION, add_poses, lidar, rig, still_imu
-from tests.archives.ncore.test_packer import write_labels
+from tests.archives.ncore.test_packer import add_sets, write_labels
 from tests.session.build import START_NS, Builder, build_session, camera_spec, radar_spec
 
 components: Any = pytest.importorskip(
@@ -73,6 +73,28 @@ def test_point_clouds(labelled: Any) -> None:
     assert np.array_equal(cloud.xyz, np.arange(12, dtype=np.float32).reshape(4, 3))
     assert np.array_equal(cloud.get_attribute("label"), np.arange(4, dtype=np.uint8))
     assert cloud.reference_frame_id == "world"
+
+
+def test_sets_are_instances_and_clouds_turn_as_described(tmp_path: Path) -> None:
+    path = rig(tmp_path / "drive").close()
+    (path / "calibration.yaml").write_text(CALIBRATION)
+    t_ns = START_NS + np.arange(-5, 30, dtype=np.int64) * 50_000_000
+    add_poses(path, t_ns, np.stack([(t_ns - START_NS) / S] * 3, axis=1), "_pose")
+    write_labels(path)
+    add_sets(path)
+    reader = components.SequenceComponentGroupsReader([pack(path).files[-1]])
+    tracks = {}
+    for instance in ("default", "net"):
+        loader = compat.SequenceLoaderV4(reader, cuboids_component_group_name=instance)
+        tracks[instance] = [seen.track_id for seen in loader.get_cuboid_track_observations()]
+    assert tracks == {"default": ["car_1"], "net": ["car_9"]}
+    cloud = loader.get_point_clouds_source("model").get_pc(0)
+    assert cloud.coordinate_unit.name == "UNITLESS"
+    moved = cloud.transform("rig", cloud.reference_frame_timestamp_us, loader.pose_graph)
+    # Ahead of the camera is ahead of the rig; below it is down.
+    assert np.allclose(moved.get_attribute("normal"), [[0, 0, -1], [1, 0, 0]], atol=1e-6)
+    assert np.allclose(moved.get_attribute("goal"), moved.xyz + np.array([1, -1, -1]), atol=1e-5)
+    assert moved.get_attribute("label").tolist() == [1, 1]
 
 
 def test_masks_and_boxes(labelled: Any) -> None:

@@ -6,6 +6,8 @@ Runs where ``roverd`` (RadarML/red-rover, folder ``format/``) can be imported:
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import shutil
 import subprocess
@@ -16,12 +18,15 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from ouster.sdk import core
 
+from drivers.ouster.frames import convert_metadata
 from tests.acceptance.command import column, meta
 
 roverd = pytest.importorskip(
     "roverd", reason="needs roverd (red-rover's format package), which is not installed"
 )
+ouster = pytest.importorskip("roverd.transforms.ouster")
 pytestmark = pytest.mark.conformance
 
 SENSORS = ["camera", "imu", "lidar", "radar"]
@@ -74,6 +79,23 @@ def test_lidar(session: Path) -> None:
     for k, sweep in enumerate(whole.stream()):
         np.testing.assert_array_equal(sweep.rng[0, 0], ours["rng"][k])
     assert Path(whole.metadata.intrinsics) == session / "lidar/lidar.json"
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_points(session: Path, tmp_path: Path, whole: bool) -> None:
+    """Their points are ouster-sdk's, also of metadata without what firmware 2.0 to 2.4 lacks."""
+    text = (session / "lidar/lidar.json").read_text()
+    if not whole:
+        document = json.loads(text)
+        del document["beam_intrinsics"]["beam_to_lidar_transform"]
+        text = json.dumps(document)
+    info = core.SensorInfo(text)
+    place = tmp_path / "lidar.json"
+    place.write_text(convert_metadata(info, text))
+    sweep = roverd.sensors.OSLidarDepth(str(session / "lidar"))[1]
+    cloud = ouster.PointCloud(min_range=None)(dataclasses.replace(sweep, intrinsics=str(place)))
+    points = np.asarray(core.XYZLut(info, False)(sweep.rng[0, 0].astype(np.uint32)))
+    np.testing.assert_allclose(cloud.xyz[0, 0], points[sweep.rng[0, 0] > 0], atol=1e-5)
 
 
 def test_camera(session: Path) -> None:

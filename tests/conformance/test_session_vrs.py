@@ -24,8 +24,8 @@ pytestmark = pytest.mark.conformance
 pyvrs = pytest.importorskip("pyvrs", reason="pyvrs (PyPI vrs) is not installed")
 
 
-def recorded(root: Path, record_format: list[str] | None = None) -> Recording:
-    recording = Recording(root, list(SPECS) if record_format is None else record_format)
+def recorded(root: Path, record_format: list[str] | None = None, **plan: Any) -> Recording:
+    recording = Recording(root, list(SPECS) if record_format is None else record_format, **plan)
     recording.declare()
     for turn in range(5):
         recording.data("camera", 2)
@@ -84,8 +84,9 @@ def hold(path: Path, recording: Recording, acknowledged: dict[str, int]) -> None
     assert heat == [40.0, 41.0, 42.0, 43.0, 44.0]
 
 
-def test_a_recorded_session(tmp_path: Path) -> None:
-    recording = recorded(tmp_path)
+@pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
+def test_a_recorded_session(tmp_path: Path, compression: str) -> None:
+    recording = recorded(tmp_path, record_compression=compression)
     path = recording.end()
     counts = {n: sum(m.count or 0 for m in messages) for n, messages in recording.sent.items()}
     hold(path / "session.vrs", recording, counts)
@@ -117,18 +118,38 @@ def test_a_killed_sessions_file_as_it_lies(tmp_path: Path) -> None:
         assert len(ours.numbers(types=RecordType.DATA)) >= 5 * 9
 
 
-@pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_a_session_packed_as_one_file(tmp_path: Path, compression: str) -> None:
-    """All streams' data, of which session.vrs has the IMU's only."""
+@pytest.mark.parametrize("options", [{}, {"compression": "zstd"}, {"chunk_mb": 0.02}])
+def test_a_session_packed_as_one_file(tmp_path: Path, options: dict[str, Any]) -> None:
+    """All streams' data, of which session.vrs has the IMU's only; or as one file in chunks."""
     recording = recorded(tmp_path, ["imu"])
     path = recording.end()
     counts = {n: sum(m.count or 0 for m in messages) for n, messages in recording.sent.items()}
-    (result,) = finalize(path, [ArchiveRequest("vrs", {"compression": compression})])
-    hold(result.files[0], recording, counts)
-    reader = pyvrs.SyncVRSReader(str(result.files[0]))
+    (result,) = finalize(path, [ArchiveRequest("vrs", options)])
+    assert (len(result.files) > 2) is ("chunk_mb" in options)
+    hold(result.files[-1], recording, counts)
+    reader = pyvrs.SyncVRSReader(str(result.files[-1]))
     stamps = [reader[number].timestamp for number in range(len(reader))]
     assert stamps == sorted(stamps)
     assert reader.n_records == result.summary["records"]
+
+
+def test_meta_reads_poses_and_labels_without_complaint(
+    world: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Of a stream without a configuration, Meta's reader logs an error for each record."""
+    (result,) = finalize(world, [ArchiveRequest("vrs")])
+    capfd.readouterr()
+    reader = pyvrs.SyncVRSReader(str(result.files[0]))
+    for record in reader:
+        _ = record.metadata_blocks, record.image_blocks, record.custom_blocks
+    assert [line for line in "".join(capfd.readouterr()).splitlines() if "ERROR" in line] == []
+    with VrsReader(result.files[0]) as ours:
+        ids = map_vrs_streams({s: v.tags for s, v in ours.streams.items()})
+    for name in ("_pose", "_cuboids/truth", "_labels/camera"):
+        stream = {str(ids[name])}
+        (first,) = reader.filtered_by_fields(stream_ids=stream, record_types={"configuration"})
+        assert first.metadata_blocks[0]["stream"] == name
+        assert len(reader.filtered_by_fields(stream_ids=stream, record_types={"data"})) > 10
 
 
 @pytest.mark.parametrize("boot", [None, "another"])

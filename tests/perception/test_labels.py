@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from recorder.common.errors import FormatError
 from recorder.perception.labels import (
     LabelFile,
+    box_files,
+    cloud_folders,
     cuboid_files,
     mask_files,
     number_rows,
@@ -115,6 +119,114 @@ def test_lines_however_they_are_set(tmp_path: Path) -> None:
 def test_the_line_that_is_no_label_is_named(tmp_path: Path, line: bytes, words: str) -> None:
     with pytest.raises(FormatError, match=rf"a\.jsonl:3: {words}"):
         lines_of(tmp_path / "a.jsonl", b'{"t_ns": 1}\n' + line + b"\n")
+
+
+CUBOID_HEADER = {"format": "recorder-cuboids", "version": 1}
+BOX_HEADER = {"format": "recorder-boxes", "version": 1}
+CLOUD_HEADER = {"format": "recorder-point-clouds", "version": 1, "frame": "rig"}
+
+
+def write(path: Path, *lines: dict[str, object]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("label", "words"),
+    [
+        ({"occulded": 0.5}, r"occulded: unknown key \(did you mean 'occluded'\?\)"),
+        ({"colour": "red"}, "colour: unknown key; 'metadata' may hold anything"),
+        ({"box_px": [0, 0, 1, 1]}, "box_px: unknown key"),  # of the other format
+        ({"score": 1.5}, "score: needs a number from 0 to 1, not 1.5"),
+        ({"score": True}, "score: needs a number from 0 to 1, not True"),
+        ({"truncated": "half"}, "truncated: needs a number from 0 to 1, not 'half'"),
+        ({"occluded": None}, "occluded: needs a number from 0 to 1, not None"),
+        ({"status": ""}, "status: needs a text, not ''"),
+        ({"degradation": "fog"}, "degradation: needs one of none, low, medium, high, not 'fog'"),
+        ({"metadata": [1]}, r"metadata: needs a mapping, not \[1\]"),
+    ],
+)
+def test_a_key_that_is_not_understood_is_an_error(
+    tmp_path: Path, label: dict[str, object], words: str
+) -> None:
+    """It was dropped in silence."""
+    good = {"t_ns": 1, "track": "a", "class": "car"}
+    write(tmp_path / "_cuboids/a.jsonl", CUBOID_HEADER, good, good | label)
+    (file,) = cuboid_files(tmp_path)
+    with pytest.raises(FormatError, match=rf"_cuboids/a\.jsonl:3: {words}"):
+        list(file.lines())
+
+
+def test_what_a_label_may_have_besides(tmp_path: Path) -> None:
+    label = {"t_ns": 1, "score": 0, "truncated": 1, "occluded": 0.25, "status": "verified",
+             "degradation": "none", "metadata": {"colour": "red"}}  # fmt: skip
+    write(tmp_path / "_cuboids/a.jsonl", CUBOID_HEADER | {"threshold": 0.3}, label)
+    write(tmp_path / "_labels/front.jsonl", BOX_HEADER, label)
+    files = [*cuboid_files(tmp_path), *box_files(tmp_path)]
+    assert [found for file in files for _, found in file.lines()] == [label, label]
+    assert files[0].header["threshold"] == 0.3  # headers are kept whole
+
+
+def test_sets_of_a_cameras_labels(tmp_path: Path) -> None:
+    for name in ("front", "front@net", "rear@human_verified"):
+        write(tmp_path / f"_labels/{name}.jsonl", BOX_HEADER)
+    files = box_files(tmp_path)
+    found = {file.name: (file.camera, file.set_name) for file in files}
+    assert found == {
+        "front": ("front", ""),
+        "front@net": ("front", "net"),
+        "rear@human_verified": ("rear", "human_verified"),
+    }
+    write(tmp_path / "_labels/other@net.jsonl", BOX_HEADER | {"camera": "front"})
+    with pytest.raises(FormatError, match=r"other@net\.jsonl:1: .*front has labels in .*front@net"):
+        box_files(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        ({"units": "UNITLESS"}, r"units: unknown key \(did you mean 'unit'\?\)"),
+        ({"unit": "feet"}, "unit: needs one of meters, unitless, not 'feet'"),
+        ({"unit": 1}, "unit: needs one of meters, unitless, not 1"),
+        ({"attributes": ["normal"]}, "attributes: needs a mapping"),
+        ({"attributes": {"normal": "direction"}}, r"attributes\.normal: needs a mapping"),
+        (
+            {"attributes": {"normal": {"transform": "turn"}}},
+            r"attributes\.normal\.transform: needs one of invariant, direction, point, not 'turn'",
+        ),
+        (
+            {"attributes": {"normal": {"transfrom": "direction"}}},
+            r"attributes\.normal: transfrom: unknown key \(did you mean 'transform'\?\)",
+        ),
+    ],
+)
+def test_what_a_clouds_header_cannot_say(
+    tmp_path: Path, header: dict[str, object], words: str
+) -> None:
+    write(tmp_path / "_point_clouds/map/index.jsonl", CLOUD_HEADER | header)
+    with pytest.raises(FormatError, match=rf"map/index\.jsonl:1: {words}"):
+        cloud_folders(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "words"),
+    [
+        ({"label": np.zeros(3)}, r"0\.npz: has no array normal, which the header describes"),
+        ({"normal": np.zeros(2)}, r"0\.npz: normal has 2 rows, xyz 3"),
+        ({"normal": np.float32(1)}, r"0\.npz: normal has no rows, xyz 3"),
+    ],
+)
+def test_clouds_that_are_not_as_their_header_says(
+    tmp_path: Path, attributes: dict[str, Any], words: str
+) -> None:
+    described = {"attributes": {"normal": {"transform": "DIRECTION"}}}
+    line = {"t_ns": 1, "file": "0.npz"}
+    index = write(tmp_path / "_point_clouds/map/index.jsonl", CLOUD_HEADER | described, line)
+    np.savez(index.with_name("0.npz"), xyz=np.zeros((3, 3)), **attributes)
+    (folder,) = cloud_folders(tmp_path)
+    with pytest.raises(FormatError, match=words):
+        list(folder.clouds())
 
 
 def test_labels_in_the_making_are_none(tmp_path: Path) -> None:

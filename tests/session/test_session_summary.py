@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from recorder.cli import main
 from recorder.session.reader import Session
 from recorder.session.summary import brief, folder_bytes, summarize
+from tests.archives.ncore.packer_rig import add_poses
 from tests.session.build import START_NS, Builder, full_session, imu_spec, lidar_spec
 
 
@@ -37,6 +41,28 @@ def test_a_full_session(tmp_path: Path) -> None:
     last = max(int(s.t_ns[-1]) for s in builder.streams.values())
     assert summary["end_ns"] == last + 1_000_000
     assert summary["duration_s"] == pytest.approx((last + 1_000_000 - START_NS) / 1e9)
+
+
+def test_virtual_sensors_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Output of other programs; what is wrong with it is not the fault of the session."""
+    builder = full_session(tmp_path / "rig", 0.5)
+    path = builder.path
+    assert summary_of(path)["virtual"] == {}
+    t_ns = builder.streams["imu"].t_ns
+    add_poses(path, t_ns, np.zeros((len(t_ns), 3)), "_pose")
+    (path / "_odd").mkdir()
+    (path / "_odd/meta.json").write_text('{"ts": {"format": "raw", "type": "x9", "shape": []}}')
+    summary = summary_of(path)
+    pose, odd = summary["virtual"]["_pose"], summary["virtual"]["_odd"]
+    assert (pose["samples"], pose["channels"]) == (len(t_ns), ["ts", "t_mono", "pos", "rot"])
+    assert pose["bytes"] == folder_bytes(path / "_pose") and pose["problem"] is None
+    assert odd["samples"] is None and "_odd" in odd["problem"]
+    assert (summary["problems"], summary["verdict"]) == ([], "PASS")
+    assert "_pose" not in summary["streams"]
+    assert main(["info", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert re.search(rf"_pose +{len(t_ns)} .* ts, t_mono, pos, rot", out)
+    assert re.search(r"_odd +damaged ", out)
 
 
 def test_losses_by_cause(tmp_path: Path) -> None:

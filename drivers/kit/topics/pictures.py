@@ -1,4 +1,4 @@
-"""Pictures of live topics: JPEGs and H.264 as they are, everything else as pixels."""
+"""Pictures of topics and recordings: JPEGs and H.264 as they are, everything else as pixels."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from recorder.common.errors import FormatError, StreamChangedError
 from recorder.formats.ros2.messages import CompressedImage, CompressedVideo, Image
 
 H264: Final = "video.h264"
+NO_KEYFRAME: Final = "video before its first keyframe, which cannot be decoded"
 
 
 class PictureConverter:
@@ -49,7 +50,15 @@ class PictureConverter:
     def _convert_video(self, message: CompressedVideo) -> bytes | None:
         if message.format.lower() != "h264":
             raise FormatError(f"video in {message.format!r:.20}: only h264 is recorded")
-        unit = bytes(message.data)
+        return self.convert_unit(bytes(message.data))
+
+    def convert_unit(self, unit: bytes) -> bytes | None:
+        """Return an access unit of H.264, with parameter sets; None before the first keyframe.
+
+        Raises:
+            FormatError: the access unit has no picture.
+            StreamChangedError: the size of the video has changed.
+        """
         if not has_picture(unit):
             raise FormatError(f"{len(unit)} bytes of h264 without a picture")
         unit = self._sets.complete(unit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.archives.context import PackingContext
-from recorder.archives.edgefirst.table import Annotation
+from recorder.archives.edgefirst.table import GEOMETRIES, Annotation
+from recorder.archives.shared_options import UnplacedKeys
 from recorder.common.errors import FormatError
 from recorder.formats.png import encode_png
 from recorder.perception.geometry import Floats, invert, rotation_of_quaternion, transform
 from recorder.perception.labels import (
+    QUALITIES,
     LabelFile,
     Lines,
     Mask,
-    cuboid_files,
     mask_files,
     number_rows,
     numbers,
@@ -42,20 +43,31 @@ class BoxReader:
     """Reader of the labels of a camera's pictures, from a file ordered by time.
 
     Besides the keys of docs/labels.md, a line may have ``polygon_px``, a list of rings of [x, y],
-    and ``mask``, the name of a PNG of the camera's size in ``_labels/CAMERA/``.
+    and ``mask``, the name of a PNG of the camera's size in ``_labels/FILE/``, named as the file.
 
     Args:
         file: the label file.
         stream: the camera's stream.
         size: width and height of the pictures.
         base: prefix of the tracks' names.
+        placed: the optional keys for which the table has columns.
 
     Attributes:
+        file: the label file.
         lost: number of labels of missing pictures.
+        unplaced: keys for which the table has no columns.
     """
 
-    def __init__(self, file: LabelFile, stream: Stream, size: tuple[int, int], base: str) -> None:
-        self._file, self._stream, self._size, self._base = file, stream, size, base
+    def __init__(
+        self,
+        file: LabelFile,
+        stream: Stream,
+        size: tuple[int, int],
+        base: str,
+        placed: Collection[str],
+    ) -> None:
+        self.file, self._stream, self._size, self._base = file, stream, size, base
+        self.unplaced = UnplacedKeys(placed)
         self._lines = file.lines()
         self._next: tuple[int, str, dict[str, Any]] | None = None
         self._last = 0
@@ -118,9 +130,9 @@ class BoxReader:
             row.polygon = [_shares(ring, (width, height), where) for ring in _rings(label, where)]
         if "mask" in label:
             row.mask = self._mask(text(label, "mask", where), where)
-        if "occluded" in label:
-            (share,) = numbers({"occluded": [label["occluded"]]}, "occluded", 1, where)
-            row.occlusion = 0 if share <= 0 else 1 if share < _HALF_HIDDEN else 2
+        if not QUALITIES.isdisjoint(label):
+            self.unplaced.count(label)
+            _add_qualities(row, label)
         if isinstance(track := label.get("track"), str):
             row.object_id = object_id(self._base, track)
         return row
@@ -128,44 +140,67 @@ class BoxReader:
     def _mask(self, name: str, where: str) -> bytes:
         if Path(name).name != name:
             raise FormatError(f"{where}: mask: {name!r} is not a file name in its folder")
-        return encode_png(read_mask(self._file.path.with_suffix("") / name, self._size), bits=1)
+        return encode_png(read_mask(self.file.path.with_suffix("") / name, self._size), bits=1)
 
 
 class CuboidReader:
-    """Reader of cuboids, from files ordered by time.
+    """Reader of cuboids, from a file ordered by time.
 
     Args:
         context: the session's context.
-        tolerance_ns: largest time between a sample and a set of boxes.
+        file: the label file.
+        tolerance_ns: largest time between a sample and its boxes.
         base: prefix of the tracks' names.
+        placed: the optional keys for which the table has columns.
+
+    Attributes:
+        file: the label file.
+        unknown: number of boxes in an unknown frame.
+        unplaced: keys for which the table has no columns.
     """
 
-    def __init__(self, context: PackingContext, tolerance_ns: int, base: str) -> None:
+    def __init__(
+        self,
+        context: PackingContext,
+        file: LabelFile,
+        tolerance_ns: int,
+        base: str,
+        placed: Collection[str],
+    ) -> None:
         self._context, self._tolerance_ns, self._base = context, tolerance_ns, base
-        self._sets = [_Sets(file) for file in cuboid_files(context.session.path)]
+        self.file, self.unplaced = file, UnplacedKeys(placed)
+        self._groups = file.by_time()
+        self._around = [next(self._groups, None), next(self._groups, None)]
+        self._known: tuple[Lines, list[Annotation]] | None = None  # those that `at` returned last
         self.unknown = 0
 
     def at(self, t_ns: int, rig_to_world: Floats | None) -> list[Annotation]:
-        """Return the boxes of the sets nearest to a time; call with rising times.
+        """Return the boxes that are nearest to a time; call with rising times.
 
-        Pictures that match the same set share its annotations.
+        Pictures that match the same boxes share their annotations.
 
         Args:
             t_ns: time of the sample.
             rig_to_world: f8 [4, 4], pose of the rig, for boxes in the world's frame; None if
                 unknown.
         """
-        found: list[Annotation] = []
-        for sets in self._sets:
-            lines = sets.nearest(t_ns, self._tolerance_ns)
-            if sets.known is None or sets.known[0] is not lines:
-                boxes, in_world = self._in_rig(lines, rig_to_world)
-                # The position in the rig of a box in the world depends on the picture.
-                sets.known = None if in_world else (lines, boxes)
-                found += boxes
-            else:
-                found += sets.known[1]
-        return found
+        lines = self._nearest(t_ns)
+        if self._known is None or self._known[0] is not lines:
+            boxes, in_world = self._in_rig(lines, rig_to_world)
+            # The position in the rig of a box in the world depends on the picture.
+            self._known = None if in_world else (lines, boxes)
+            return boxes
+        return self._known[1]
+
+    def _nearest(self, t_ns: int) -> Lines:
+        """Return the lines of the time that is nearest, if it is near enough."""
+        while self._around[1] is not None and self._around[1][0] <= t_ns:
+            self._around = [self._around[1], next(self._groups, None)]
+        known = [one for one in self._around if one is not None]
+        if not known:
+            return _NO_LINES
+        best = min(known, key=lambda one: abs(one[0] - t_ns))
+        return best[1] if abs(best[0] - t_ns) <= self._tolerance_ns else _NO_LINES
 
     def _in_rig(self, lines: Lines, rig_to_world: Floats | None) -> tuple[list[Annotation], bool]:
         """Convert boxes to the rig's frame; return also if one was in the world's frame."""
@@ -197,6 +232,10 @@ class CuboidReader:
                 texts(lines, "class"), texts(lines, "track"), values, strict=True
             )
         ]
+        for row, (_, label) in zip(rows, lines, strict=True):
+            if not QUALITIES.isdisjoint(label):
+                self.unplaced.count(label)
+                _add_qualities(row, label)
         return rows, "world" in poses
 
     def _pose(self, frame: str, rig_to_world: Floats | None) -> Floats | None:
@@ -208,27 +247,22 @@ class CuboidReader:
         return self._context.calibration.of(frame).pose
 
 
-class _Sets:
-    """Boxes of one file, grouped by time.
+def _add_qualities(row: Annotation, label: Mapping[str, Any]) -> None:
+    """Add the optional keys of a label; a score is that of each geometry of the row."""
+    if (score := label.get("score")) is not None:
+        for name in GEOMETRIES:
+            if getattr(row, name) is not None:
+                setattr(row, f"{name}_score", score)
+    row.truncation = _find_level(label.get("truncated"))
+    row.occlusion = _find_level(label.get("occluded"))
+    row.status, row.degradation = label.get("status"), label.get("degradation")
 
-    Attributes:
-        known: the lines that `nearest` returned last, and their annotations.
-    """
 
-    known: tuple[Lines, list[Annotation]] | None = None
-
-    def __init__(self, file: LabelFile) -> None:
-        self._groups = file.by_time()
-        self._sets = [next(self._groups, None), next(self._groups, None)]
-
-    def nearest(self, t_ns: int, tolerance_ns: int) -> Lines:
-        while self._sets[1] is not None and self._sets[1][0] <= t_ns:
-            self._sets = [self._sets[1], next(self._groups, None)]
-        known = [one for one in self._sets if one is not None]
-        if not known:
-            return _NO_LINES
-        best = min(known, key=lambda one: abs(one[0] - t_ns))
-        return best[1] if abs(best[0] - t_ns) <= tolerance_ns else _NO_LINES
+def _find_level(share: float | None) -> int | None:
+    """Return the level of a hidden share: 0 none, 1 less than half, 2 more; None without one."""
+    if share is None:
+        return None
+    return 0 if share <= 0 else 1 if share < _HALF_HIDDEN else 2
 
 
 def _check(lines: Lines, good: npt.ArrayLike, words: str) -> None:

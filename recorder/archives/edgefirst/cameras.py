@@ -89,7 +89,7 @@ class CameraFiles:
         in_camera = apply(self._from_rig, points)
         places, inside = self.projection.pixels(in_camera)
         picture = depth_picture(places[inside], in_camera[inside, 2], self.size)
-        return Payload(png.encode_png(picture, level=1))
+        return png.compress_png(picture, self._context.options["png_level"])
 
     def _exif(self, t_ns: int, exposure_ns: int, place: Place | None, name: str) -> Exif:
         latitude, longitude, height = place or (None, None, None)

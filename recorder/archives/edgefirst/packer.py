@@ -14,12 +14,18 @@ from typing import Any, ClassVar
 from recorder.archives.base import PackedFiles, Packer
 from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst.dataset_index import DatasetIndex
-from recorder.archives.edgefirst.schema import CURRENT, MISSION, require_packages
+from recorder.archives.edgefirst.pipeline import ALL, NEAREST
+from recorder.archives.edgefirst.schema import (
+    CURRENT,
+    MISSION,
+    require_packages,
+    use_system_memory,
+)
 from recorder.archives.edgefirst.sensors import LIDAR_PICTURES
 from recorder.archives.edgefirst.session import SessionPacker, class_names
 from recorder.archives.edgefirst.table import ExistingTable, Table
 from recorder.archives.sample_workers import tune_for_packing
-from recorder.archives.shared_options import RADAR_OPTIONS
+from recorder.archives.shared_options import CUBOID_SET, LABEL_SET, RADAR_OPTIONS
 from recorder.common.errors import ArchiveError, ConfigError
 from recorder.common.files import FOLDER_MODE, PosixDisk
 from recorder.config.options import Option, OptionTable
@@ -45,6 +51,9 @@ class EdgeFirstPacker(Packer):
         "tolerance_ms": Option(
             "float", 50.0, "largest time from a picture to another sensor [ms]", minimum=0
         ),
+        "accompany": Option(
+            "str", NEAREST, "pictures that get a sweep or cube", choices=(NEAREST, ALL)
+        ),
         "lidar": Option("str", None, "lidar for the points; default: the first one"),
         "radar": Option("str", None, "radar for cube and points; default: the first one"),
         "returns": Option("int", 1, "returns of the lidar", choices=(1, 2)),
@@ -53,6 +62,9 @@ class EdgeFirstPacker(Packer):
         ),
         **RADAR_OPTIONS,
         "radar_gain": Option("float", 16.0, "cube values per step", minimum=1e-3, maximum=1e6),
+        "png_level": Option(
+            "int", 1, "compression of PNGs with 16 bits; 0 stores them", minimum=0, maximum=9
+        ),
         "split": Option(
             "str", "sequence", "units of the split", choices=("sequence", "block", "none")
         ),
@@ -61,6 +73,8 @@ class EdgeFirstPacker(Packer):
         "masks": Option(
             "str", "binary", "masks in the table", choices=("binary", "classes", "none")
         ),
+        "cuboids": CUBOID_SET,
+        "labels": LABEL_SET,
         "poses": Option("str", "auto", "source: auto, imu, identity, or a sensor's name"),
     }
 
@@ -84,6 +98,7 @@ class EdgeFirstPacker(Packer):
         self, contexts: Sequence[PackingContext], name: str, existing: Path | None
     ) -> PackedFiles:
         tune_for_packing()
+        use_system_memory()
         return _DatasetPacker(contexts, name, existing).pack()
 
 

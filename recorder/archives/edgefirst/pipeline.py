@@ -7,7 +7,8 @@
         window.write(container)
         window.index, window.t_ns, window.lidar_t_ns     # for the table
 
-A sweep or a radar frame that matches several pictures is made once.
+A sweep or a radar frame accompanies the nearest of the pictures that it matches, or all of them;
+it is made once.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ WINDOW = 8
 _PNG_WINDOW = 4
 AHEAD = 1
 """Number of windows that are encoded while one is written."""
+NEAREST, ALL = "nearest", "all"
+"""Values of the option ``accompany``: the pictures that a sweep or a radar frame accompanies."""
 NONE = -1
 """Index or stamp of a missing sample."""
 
@@ -49,7 +52,7 @@ class Window:
     Attributes:
         index: int64 [n], indices of the pictures in their stream.
         t_ns: int64 [n], stamps of the pictures.
-        lidar_t_ns: int64 [n], stamps of the matching sweeps, or `NONE`.
+        lidar_t_ns: int64 [n], stamps of the accompanying sweeps, or `NONE`.
         places: position of each picture.
         names: names of the samples, ``SEQ/SEQ_000``.
         files: for each sample, functions that return (and wait for) contents by file ending.
@@ -95,25 +98,42 @@ Part = Callable[[], SampleFiles]
 class _Sensor:
     """Sensor whose samples are matched to pictures: a lidar or a radar.
 
+    Args:
+        files: the sensor's files.
+        tolerance_ns: largest time between a picture and its sample.
+        repeats: whether a sample accompanies all pictures that it matches, not only the nearest.
+
     Attributes:
         missing: number of pictures without a matching sample.
     """
 
-    def __init__(self, files: SensorFiles, tolerance_ns: int) -> None:
-        self.files, self._tolerance_ns = files, tolerance_ns
+    def __init__(self, files: SensorFiles, tolerance_ns: int, *, repeats: bool) -> None:
+        self.files, self._tolerance_ns, self._repeats = files, tolerance_ns, repeats
+        self.projects = isinstance(files, LidarFiles) and files.projects
         self._known: dict[int, Part] = {}
         self.missing = 0
 
-    def begin(self, t_ns: Times) -> tuple[list[Part | None], Times]:
-        """Start making the samples that match pictures; return them and their stamps (or `NONE`).
+    def begin(self, around: Times, inner: slice) -> tuple[list[Part | None], Times, list[bool]]:
+        """Start making the samples that match pictures.
 
         Args:
-            t_ns: int64 [n], stamps of the pictures.
+            around: int64, stamps of the pictures and of their neighbours.
+            inner: the pictures among them.
+
+        Returns:
+            for each picture the matching sample, its stamp (or `NONE`), and whether it accompanies
+            the picture.
         """
         stream = self.files.stream
-        nearest = nearest_all(stream, t_ns, self._tolerance_ns)
+        matches = nearest_all(stream, around, self._tolerance_ns)
+        stamps = np.where(matches == NONE, NONE, stream.t_ns[matches])
+        accompanies = matches != NONE
+        if not self._repeats:
+            accompanies &= find_nearest(matches, np.abs(around - stamps))
+        nearest, accompanies = matches[inner], accompanies[inner]
         self.missing += int(np.count_nonzero(nearest == NONE))
-        indices = nearest.tolist()
+        # Depth pictures need the points of every picture.
+        indices = (nearest if self.projects else np.where(accompanies, nearest, NONE)).tolist()
         wanted = [index for index in dict.fromkeys(indices) if index != NONE]
         parts = {index: self._known[index] for index in wanted if index in self._known}
         new = [index for index in wanted if index not in parts]
@@ -122,8 +142,23 @@ class _Sensor:
             batch = _Batch(self.files, together)
             parts |= {index: partial(batch.wait, at) for at, index in enumerate(together)}
         self._known = parts
-        stamps = np.where(nearest == NONE, NONE, stream.t_ns[nearest])
-        return [parts.get(index) for index in indices], stamps
+        return [parts.get(index) for index in indices], stamps[inner], accompanies.tolist()
+
+
+def find_nearest(matches: Times, distances: Times) -> npt.NDArray[np.bool_]:
+    """Return which of the pictures that match one sample are nearest to it, bool [n].
+
+    Of two equally near pictures it is the earlier one.
+
+    Args:
+        matches: int64 [n], index of the sample that each picture matches.
+        distances: int64 [n], time between picture and sample.
+    """
+    nearest = np.ones(len(matches), bool)
+    same = matches[1:] == matches[:-1]
+    nearest[1:] &= ~same | (distances[1:] < distances[:-1])
+    nearest[:-1] &= ~same | (distances[:-1] <= distances[1:])
+    return nearest
 
 
 class Pipeline:
@@ -152,7 +187,8 @@ class Pipeline:
         self._context, self._pool, self._motion = context, pool, motion
         self._camera, self._sequence, self._places = camera, sequence, places
         tolerance_ns = round(context.options["tolerance_ms"] * 1e6)
-        self._sensors = [_Sensor(files, tolerance_ns) for files in sensors]
+        repeats = context.options["accompany"] == ALL
+        self._sensors = [_Sensor(files, tolerance_ns, repeats=repeats) for files in sensors]
 
     @property
     def missing(self) -> dict[str, int]:
@@ -165,14 +201,25 @@ class Pipeline:
         chosen = choose_pictures(self._camera.stream, every, max_rate_hz)
         begun: deque[Window] = deque()
         size = _PNG_WINDOW if self._camera.recodes else WINDOW
-        while pictures := list(islice(chosen, size)):
-            begun.append(self._begin(np.array(pictures, np.int64)))
+        before, pictures = list[tuple[int, int]](), list(islice(chosen, size))
+        while pictures:
+            after = list(islice(chosen, size))
+            around = np.array([t_ns for _, t_ns in (*before, *pictures, *after[:1])])
+            inner = slice(len(before), len(before) + len(pictures))
+            begun.append(self._begin(np.array(pictures, np.int64), around, inner))
             if len(begun) > AHEAD:
                 yield begun.popleft()
+            before, pictures = pictures[-1:], after
         yield from begun
 
-    def _begin(self, pictures: npt.NDArray[np.int64]) -> Window:
-        """Start making the samples of pictures: int64 [n, (index, stamp)]."""
+    def _begin(self, pictures: npt.NDArray[np.int64], around: Times, inner: slice) -> Window:
+        """Start making the samples of pictures.
+
+        Args:
+            pictures: int64 [n, (index, stamp)].
+            around: stamps of the pictures and of their neighbours.
+            inner: the pictures among them.
+        """
         index, t_ns = pictures.T
         lidar_t_ns = np.full(len(index), NONE)
         frames = (index + self._camera.stream.first).tolist()
@@ -181,15 +228,17 @@ class Pipeline:
         about = zip(index.tolist(), t_ns.tolist(), places, names, strict=True)
         files = [[self._picture(*one)] for one in about]
         for sensor in self._sensors:
-            parts, stamps = sensor.begin(t_ns)
+            parts, stamps, accompanies = sensor.begin(around, inner)
             if isinstance(sensor.files, LidarFiles):
-                lidar_t_ns = stamps
+                lidar_t_ns = np.where(accompanies, stamps, NONE)
             for number, (of_sample, part) in enumerate(zip(files, parts, strict=True)):
-                if part is not None:
+                if part is None:
+                    continue
+                if accompanies[number]:
                     of_sample.append(partial(_take_files, part))
-                    if isinstance(sensor.files, LidarFiles) and sensor.files.projects:
-                        times = int(t_ns[number]), int(stamps[number])
-                        of_sample += self._begin_depth(part, *times, sensor.files.period_ns)
+                if isinstance(sensor.files, LidarFiles) and sensor.projects:
+                    times = int(t_ns[number]), int(stamps[number])
+                    of_sample += self._begin_depth(part, *times, sensor.files.period_ns)
         return Window(index, t_ns, lidar_t_ns, places, names, files)
 
     def _places_at(self, t_ns: Times) -> list[Place | None]:

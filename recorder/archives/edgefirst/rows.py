@@ -23,12 +23,14 @@ from recorder.archives.edgefirst.schema import MISSION
 from recorder.archives.edgefirst.table import REGION, Annotation, Sample, Table
 from recorder.formats.png import encode_png
 from recorder.perception.geometry import Floats
-from recorder.perception.labels import box_files, decode_mask
+from recorder.perception.labels import LabelFile, decode_mask
 from recorder.perception.poses import Times
 from recorder.session.stream import Stream
 
 Indices = npt.NDArray[np.int64]
 BINARY, CLASSES = "binary", "classes"
+_PLACED = ("degradation", "status")
+"""Optional keys of labels for which both schemas have columns."""
 _SAME_NS = 5_000_000
 """Largest time between a segmentation and its picture."""
 
@@ -43,6 +45,7 @@ class RowMaker:
         base: name of the session's sequences without the camera's name.
         poses: poses of the rig; None where they are unknown.
         tolerance_ns: largest time between a sample and its cuboids.
+        cuboids, boxes: the labels in space, and in the camera's pictures.
 
     Attributes:
         classes: number of values in class masks.
@@ -56,14 +59,20 @@ class RowMaker:
         base: str,
         poses: PoseWalk | None,
         tolerance_ns: int,
+        cuboids: LabelFile | None,
+        boxes: LabelFile | None,
     ) -> None:
         self._context, self._camera = context, camera
         self._sequence, self._base = sequence, base
         self._poses = poses
         self._mission = context.options["schema"] == MISSION
-        boxes = box_files(context.session.path).get(camera.name)
-        self._boxes = None if boxes is None else BoxReader(boxes, camera.stream, camera.size, base)
-        self._cuboids = CuboidReader(context, tolerance_ns, base)
+        placed = _PLACED if self._mission else (*_PLACED, "score", "truncated", "occluded")
+        self._boxes: BoxReader | None = None
+        if boxes is not None:
+            self._boxes = BoxReader(boxes, camera.stream, camera.size, base, placed)
+        self._cuboids: CuboidReader | None = None
+        if cuboids is not None:
+            self._cuboids = CuboidReader(context, cuboids, tolerance_ns, base, placed)
         self._constant = list(self._masks())
         self._segments = self._find_segments()
         self.classes = 0
@@ -121,14 +130,14 @@ class RowMaker:
 
     def _annotations(self, index: int, t_ns: int, pose: Floats | None) -> list[Annotation]:
         """Return labels and cuboids of a picture; a label and a box of one track share a row."""
-        in_space = self._cuboids.at(t_ns, pose)
+        in_space = [] if self._cuboids is None else self._cuboids.at(t_ns, pose)
         if self._boxes is None:
             return in_space
         rows: list[Annotation] = []
         tracks: dict[str | None, Annotation] = {}
         for row in self._boxes.at(index):
             if self._context.options["masks"] != BINARY:
-                row.mask = None
+                row.mask = row.mask_score = None
             if self._mission and row.mask is not None:
                 mask = decode_mask(row.mask)
                 assert mask is not None
@@ -139,7 +148,7 @@ class RowMaker:
         for box in in_space:
             row = tracks.get(box.object_id, box)
             if row is not box and row.label == box.label and row.box3d is None:
-                row.box3d = box.box3d
+                row.add_box(box)
             else:
                 rows.append(box)
         return rows
@@ -197,13 +206,17 @@ class RowMaker:
     def remarks(self) -> list[str]:
         """Return irregularities of the labels, one sentence each; call after the last sample."""
         lines = []
+        for labels in (self._boxes, self._cuboids):
+            if labels is not None:
+                place = labels.file.path
+                labels.unplaced.note(self._context, f"{place.parent.name}/{place.name}")
         if self._boxes is not None:
             self._boxes.finish()
             if self._boxes.lost:
                 lines.append(f"{self._boxes.lost} labels are of no picture of it: left out")
         if self._poses is not None and self._poses.unknown:
             lines.append(f"{self._poses.unknown} samples have no pose: none is near in time")
-        if self._cuboids.unknown:
+        if self._cuboids is not None and self._cuboids.unknown:
             lines.append(f"{self._cuboids.unknown} boxes in space are relative to no known frame")
         if self._unmatched:
             lines.append(f"{self._unmatched} samples have no segmentation")

@@ -24,12 +24,15 @@ __all__ = [
     "MISSION",
     "compute",
     "final_schema",
+    "find_foreign",
     "ipc",
     "pa",
     "require_packages",
+    "spool_fields",
     "spool_schema",
     "to_final",
     "to_spool",
+    "use_system_memory",
 ]
 
 CURRENT, MISSION = "2026.10", "mission"
@@ -40,6 +43,11 @@ def require_packages() -> None:
     for package, name in ((pa, "pyarrow"), (zlib, "zlib-ng")):
         if package is None:
             raise UsageError(f"edgefirst: {need_extra('archives')}: no {name}")
+
+
+def use_system_memory() -> None:
+    """Make pyarrow take memory from the C library: its own pool keeps 60 MB of freed memory."""
+    pa.set_memory_pool(pa.system_memory_pool())
 
 
 def spool_schema() -> Any:
@@ -58,13 +66,18 @@ def spool_schema() -> Any:
             ("label_index", pa.uint64()),
             ("group", text),
             ("polygon", pa.large_list(pa.large_list(f32))),
+            ("polygon_score", f32),
             ("box2d", pa.list_(f32, 4)),
+            ("box2d_score", f32),
             ("box3d", pa.list_(f32, 6)),
+            ("box3d_score", f32),
             ("mask", pa.large_binary()),
+            ("mask_score", f32),
             ("size", pa.list_(pa.uint32(), 2)),
             ("location", pa.list_(f64, 2)),
             ("pose", pa.list_(f64, 3)),
             ("degradation", text),
+            ("status", text),
             ("ignore", pa.bool_()),
             ("exclude", pa.bool_()),
             ("iscrowd", pa.bool_()),
@@ -74,16 +87,56 @@ def spool_schema() -> Any:
     )
 
 
-def final_schema(kind: str, present: Sequence[str], categories: Mapping[str, Sequence[str]]) -> Any:
+def find_foreign(schema: Any) -> list[Any]:
+    """Return the fields of a table that its schema does not have: others added them.
+
+    They are kept as they are, but for categories, which become text.
+    """
+    own = {field.name for field in spool_schema()}
+    return [
+        pa.field(field.name, field.type.value_type) if pa.types.is_dictionary(field.type) else field
+        for field in schema
+        if field.name not in own
+    ]
+
+
+def spool_fields(foreign: Sequence[Any]) -> list[Any]:
+    """Return the fields of `find_foreign` as they are spooled: pyarrow cannot filter views."""
+    return [pa.field(field.name, _without_views(field.type)) for field in foreign]
+
+
+def _without_views(kind: Any) -> Any:
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.large_list(_without_views(kind.value_type))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_without_views(kind.value_type), kind.list_size)
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _without_views(field.type)) for field in kind])
+    return kind
+
+
+def final_schema(
+    kind: str,
+    present: Sequence[str],
+    categories: Mapping[str, Sequence[str]],
+    kept: Sequence[Any] = (),
+) -> Any:
     """Return the schema of the finished table.
 
     Args:
         kind: `CURRENT` or `MISSION`.
         present: names of the columns that contain a value.
         categories: values of ``label``, ``group`` and ``name``.
+        kept: fields of an older table, which has them although its schema does not.
     """
     fields = _current_fields() if kind == CURRENT else _mission_fields(categories)
-    return pa.schema([field for field in fields if field.name in present])
+    own = [field for field in fields if field.name in present]
+    names = {field.name for field in fields}
+    return pa.schema([*own, *(field for field in kept if field.name not in names)])
 
 
 def _current_fields() -> list[Any]:
@@ -97,6 +150,7 @@ def _current_fields() -> list[Any]:
         pa.field("location", pa.list_(f32, 2)),
         pa.field("pose", pa.list_(f32, 3)),
         pa.field("degradation", text),
+        pa.field("status", text),
     ]
     own = {field.name: field for field in changed}
     return [own.get(field.name, field) for field in spool_schema()]
@@ -115,6 +169,7 @@ def _mission_fields(categories: Mapping[str, Sequence[str]]) -> list[Any]:
         pa.field("location", pa.list_(f64, 2)),
         pa.field("pose", pa.list_(f64, 3)),
         _enum("degradation", ("low", "medium", "high")),
+        pa.field("status", pa.string_view()),
         pa.field("object_id", pa.string_view()),
         pa.field("label_index", pa.uint64()),
         pa.field("size", pa.list_(pa.uint32(), 2)),
@@ -167,16 +222,16 @@ def to_final(batch: Any, schema: Any, values: Mapping[str, Any], indices: Any) -
     return pa.record_batch(columns, schema=schema)
 
 
-def to_spool(batch: Any) -> Any:
+def to_spool(batch: Any, foreign: Sequence[Any]) -> Any:
     """Convert a batch in a table's schema to the schema of the spool.
 
-    Raises:
-        KeyError: the spool has no column of that name.
+    Args:
+        batch: rows of a table.
+        foreign: the table's further fields, as `find_foreign` returns them.
     """
-    schema, mission = spool_schema(), pa.types.is_dictionary(batch.schema.field("name").type)
+    schema = pa.schema([*spool_schema(), *spool_fields(foreign)])
+    mission = pa.types.is_dictionary(batch.schema.field("name").type)
     given = dict(zip(batch.schema.names, batch.columns, strict=True))
-    if unknown := given.keys() - set(schema.names):
-        raise KeyError(", ".join(sorted(unknown)))
     if mission:
         if "mask" in given:
             rings = [split_polygon(flat) for flat in given.pop("mask").to_pylist()]

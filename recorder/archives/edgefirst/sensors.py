@@ -19,7 +19,7 @@ from recorder.archives.edgefirst.cameras import quantize_distances
 from recorder.archives.sample_workers import LIDAR_GROUP, RADAR_GROUP, EncoderFactory, WorkerContext
 from recorder.archives.shared_options import radar_frames, radar_processor
 from recorder.formats.pcd import pcd_header
-from recorder.formats.png import cube_picture, encode_png, store_png
+from recorder.formats.png import compress_png, cube_picture
 from recorder.formats.zip import zlib
 from recorder.formats.zip.writer import Payload
 from recorder.perception.calibration import Calibration
@@ -245,6 +245,7 @@ class LidarEncoder:
         self._stream = worker.session.streams[name]
         self._pose, self._shifts = pose, shifts
         self._pictures, self._projects = options["lidar_images"], projects
+        self._png_level = options["png_level"]
         self._optics, _, _ = lidar_optics(self._stream)
         self._beam, self._start = self._optics.lines
         self._clock = SweepClock(self._stream, self._optics)
@@ -262,7 +263,7 @@ class LidarEncoder:
         ranges, reflectivity = sweep[0]
         if "depth" in self._pictures:
             depth = quantize_distances(self._destagger(ranges) * 1e-3)
-            files["lidar.png"] = Payload(encode_png(depth, level=1))
+            files["lidar.png"] = compress_png(depth, self._png_level)
         if "reflectivity" in self._pictures:
             picture = self._destagger(reflectivity)
             done, jpeg = cv2.imencode(".jpeg", picture, [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY])
@@ -421,7 +422,7 @@ class RadarEncoder:
         data = self._stream.sample(index, self._channels)
         spectra = self._frames.spectra(index, data["iq"])
         cube, cut = quantize(spectra, self._options["radar_gain"])
-        payload = store_png(cube_picture(cube), text=self._text)
+        payload = compress_png(cube_picture(cube), self._options["png_level"], text=self._text)
         return spectra, payload, _Irregularities(int(cut), "valid" in data and not data["valid"])
 
     def _encode(self, index: int, cube: Payload, irregularities: _Irregularities) -> SampleFiles:

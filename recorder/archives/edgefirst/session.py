@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,10 +15,12 @@ from recorder.archives.edgefirst.rows import RowMaker
 from recorder.archives.edgefirst.samples import PoseWalk, Split, find_places
 from recorder.archives.edgefirst.sensors import LidarFiles, RadarFiles
 from recorder.archives.edgefirst.table import ExistingTable, Table
+from recorder.archives.shared_options import choose_boxes, choose_cuboids, note_other_sets
 from recorder.common.errors import ArchiveError
 from recorder.formats.zip.writer import Container
 from recorder.perception.ego_motion import EgoMotion
 from recorder.perception.frames import kind_of
+from recorder.perception.labels import cuboid_files
 from recorder.perception.poses import Identity, find_poses
 from recorder.session.stream import Stream
 
@@ -96,7 +98,7 @@ class SessionPacker:
         for stream in found["camera"]:
             with context.locate_errors(stream.name):
                 cameras.append(CameraFiles(context, stream))
-        context.find_boxes({camera.name for camera in cameras})  # notes those of others
+        self._choose_labels({camera.name for camera in cameras})
         project = "projected" in context.options["lidar_images"]
         if project and not any(camera.projects for camera in cameras):
             context.notes.add("no camera is calibrated: no depth in pictures", "session")
@@ -113,6 +115,17 @@ class SessionPacker:
         self._entry.facts["lost"] = context.notes.add_losses()
         context.notes.add_recovery()
         return cameras
+
+    def _choose_labels(self, cameras: Collection[str]) -> None:
+        """Choose the sets of labels in space and in pictures; note the others."""
+        context = self._context
+        with context.locate_errors("labels"):
+            cuboids = cuboid_files(context.session.path)
+            boxes = context.find_boxes(cameras)
+        self._cuboids, self._boxes = choose_cuboids(context, cuboids), choose_boxes(context, boxes)
+        chosen = [] if self._cuboids is None else [self._cuboids]
+        note_other_sets(context, cuboids, chosen, "cuboids")
+        note_other_sets(context, boxes, list(self._boxes.values()), "labels")
 
     def _choose_sensor(self, kind: str, streams: Sequence[Stream]) -> Stream | None:
         """Return the requested sensor of a kind, or the first one by default."""
@@ -143,7 +156,10 @@ class SessionPacker:
             context.notes.add("no poses known: samples have none", "poses")
         elif not description["measured"]:
             context.notes.add(description.get("note", description["source"]), "poses")
-        rows = RowMaker(context, camera, sequence, self._entry.base, walk, self._tolerance_ns)
+        labels = self._cuboids, self._boxes.get(camera.name)
+        rows = RowMaker(
+            context, camera, sequence, self._entry.base, walk, self._tolerance_ns, *labels
+        )
         start_ns = context.session.whole.start_ns or 0
         sensors = [files for files in (self._lidar, self._radar) if files is not None]
         motion = EgoMotion(

@@ -28,8 +28,10 @@ from recorder.archives.edgefirst.schema import (
     MISSION,
     compute,
     final_schema,
+    find_foreign,
     ipc,
     pa,
+    spool_fields,
     spool_schema,
     to_final,
     to_spool,
@@ -74,11 +76,27 @@ class Annotation:
     box2d: Sequence[float] | None = None
     box3d: Sequence[float] | None = None
     mask: bytes | None = None
+    polygon_score: float | None = None
+    mask_score: float | None = None
+    box2d_score: float | None = None
+    box3d_score: float | None = None
+    degradation: str | None = None
+    status: str | None = None
     ignore: bool | None = None
     exclude: bool | None = None
+    truncation: int | None = None
     occlusion: int | None = None
 
+    def add_box(self, box: Annotation) -> None:
+        """Add the box in space of the same object; what the picture's label states stays."""
+        self.box3d, self.box3d_score = box.box3d, box.box3d_score
+        for name in ("degradation", "status", "truncation", "occlusion"):
+            if getattr(self, name) is None:
+                setattr(self, name, getattr(box, name))
 
+
+GEOMETRIES = ("polygon", "mask", "box2d", "box3d")
+"""Columns with geometries; each may have a score, in ``NAME_score``."""
 _SAMPLE = {one.name: one.name for one in fields(Sample)}
 _ANNOTATION = {one.name: one.name for one in fields(Annotation)} | {"iscrowd": "ignore"}
 """Attribute by column; the column ``iscrowd`` is a deprecated mirror of ``ignore``."""
@@ -97,6 +115,8 @@ class ExistingTable:
         columns: names of the columns.
         path: path of the file.
         sequences: names of all samples' sequences.
+        foreign: the fields that others added, which are kept.
+        obstacle: the reason why the table cannot be extended; None if it can.
     """
 
     schema: str
@@ -104,14 +124,24 @@ class ExistingTable:
     columns: tuple[str, ...]
     path: Path
     sequences: frozenset[str] = frozenset()
+    foreign: tuple[Any, ...] = ()
+    obstacle: str | None = None
 
     @classmethod
     def read(cls, path: Path) -> ExistingTable:
-        """Read the metadata of a table.
+        """Read the metadata of a table that is to be extended.
 
         Raises:
-            ArchiveError: the file has neither schema.
+            ArchiveError: it is no table, or cannot be extended.
         """
+        table = cls.inspect(path)
+        if table.obstacle is not None:
+            raise ArchiveError(table.obstacle)
+        return table
+
+    @classmethod
+    def inspect(cls, path: Path) -> ExistingTable:
+        """Read the metadata of any table; raise an ArchiveError if it is none."""
         try:
             with pa.OSFile(str(path)) as file:
                 reader = ipc.open_file(file)
@@ -119,19 +149,20 @@ class ExistingTable:
                 names = frozenset(_names(reader)) if "name" in found.names else frozenset()
             metadata = {k.decode(): v.decode() for k, v in (found.metadata or {}).items()}
         except (OSError, ValueError, pa.ArrowException) as error:
-            raise ArchiveError(f"{path}: cannot be extended: {error}") from None
+            raise ArchiveError(f"{path}: is no table: {error}") from None
         if "name" not in found.names:
-            raise ArchiveError(f"{path}: cannot be extended: has no column name")
+            raise ArchiveError(f"{path}: has no column name")
         kind = found.field("name").type
         if not all(isinstance(name, str) for name in names):
-            raise ArchiveError(f"{path}: cannot be extended: its names are of type {kind}")
-        columns = tuple(found.names)
+            raise ArchiveError(f"{path}: its names are of type {kind}")
+        known = metadata, tuple(found.names), path, names, tuple(find_foreign(found))
         if pa.types.is_dictionary(kind):
-            return cls(MISSION, metadata, columns, path, names)
-        version = metadata.get("schema_version", "2025.10")
+            return cls(MISSION, *known)
+        version = metadata.get("schema_version") or _guess_version(found)
+        obstacle = None
         if version < "2026.04":
-            raise ArchiveError(f"{path}: cannot be extended: its schema is {version}")
-        return cls(CURRENT, metadata, columns, path, names)
+            obstacle = f"{path}: cannot be extended: its schema is {version}"
+        return cls(CURRENT if obstacle is None else version, *known, obstacle)
 
     def entry(self, key: str, kind: type[Entries]) -> Entries:
         """Return a JSON entry of the metadata; an empty value if the entry is missing.
@@ -166,22 +197,39 @@ class ExistingTable:
                 raise ArchiveError(f"{self.path}: metadata: label {label!r} has index {index!r}")
         return indices
 
-    def batches(self) -> Iterator[Any]:
-        """Yield the rows in `spool_schema`; raise an ArchiveError if a column would be lost."""
-        why = "cannot be extended"
+    def read_batches(self) -> Iterator[Any]:
+        """Yield the rows as they are stored; raise an ArchiveError if they are damaged."""
         with pa.OSFile(str(self.path)) as file:
             reader = ipc.open_file(file)
             for number in range(reader.num_record_batches):
                 try:
                     batch = reader.get_batch(number)
                     batch.validate(full=True)
-                    yield to_spool(batch)
-                except KeyError as error:
-                    raise ArchiveError(
-                        f"{self.path}: {why}: its columns {error.args[0]} would be lost"
-                    ) from None
-                except (OSError, ValueError, TypeError, pa.ArrowException) as error:
-                    raise ArchiveError(f"{self.path}: {why}: {error}") from None
+                except (OSError, ValueError, pa.ArrowException) as error:
+                    raise ArchiveError(f"{self.path}: is damaged: {error}") from None
+                yield batch
+
+    def batches(self) -> Iterator[Any]:
+        """Yield the rows in `spool_schema` and the foreign fields.
+
+        Raises:
+            ArchiveError: the rows are damaged, or a column is of another type than the schema's.
+        """
+        for batch in self.read_batches():
+            try:
+                yield to_spool(batch, self.foreign)
+            except (ValueError, TypeError, pa.ArrowException) as error:
+                raise ArchiveError(f"{self.path}: cannot be extended: {error}") from None
+
+
+def _guess_version(schema: Any) -> str:
+    """Return the schema's version where the metadata have none, as the client reads such tables.
+
+    The client's ``generate-arrow`` writes no version.
+    """
+    mask = schema.field("mask").type if "mask" in schema.names else None
+    is_binary = mask is None or mask in (pa.binary(), pa.large_binary(), pa.binary_view())
+    return "2026.04" if is_binary else "2025.10"
 
 
 def _names(reader: Any) -> Iterator[str]:
@@ -209,7 +257,7 @@ class Table(Closeable):
         self._counts: list[int] = []  # number of rows of each sample
         self._annotations: list[Annotation] = []  # annotation of each row
         make_empty(self._path)
-        self._writer: Any = ipc.new_file(str(self._path), self._schema)
+        self._writer: Any = None  # the schema is known when the first rows are written
         self._present = set(_ALWAYS)
         self._labels: dict[str, int | None] = {}
         self._groups: set[str] = set()
@@ -219,12 +267,15 @@ class Table(Closeable):
         self.count = 0
 
     def keep(self, old: Path, dropped: Collection[str]) -> None:
-        """Copy the rows of an older table, except those of some sequences.
+        """Copy the rows of an older table, except those of some sequences; call before `add`.
+
+        Columns that others added stay, with their values; new rows have none there.
 
         Raises:
-            ArchiveError: the table is damaged, or has a column that would be lost.
+            ArchiveError: the table is damaged, or cannot be extended.
         """
         self._old = ExistingTable.read(old)
+        self._schema = pa.schema([*self._schema, *spool_fields(self._old.foreign)])
         self._labels |= self._old.label_indices()
         dropped_names = pa.array(sorted(dropped), pa.large_string())
         for batch in self._old.batches():
@@ -280,6 +331,8 @@ class Table(Closeable):
     def _write(self, batch: Any) -> None:
         if not batch.num_rows:
             return
+        if self._writer is None:
+            self._writer = ipc.new_file(str(self._path), self._schema)
         self.count += batch.num_rows
         for name, column in zip(self._schema.names, batch.columns, strict=True):
             if column.null_count < len(column):
@@ -310,6 +363,8 @@ class Table(Closeable):
             ArchiveError: the dataset has too many labels or groups for the format.
         """
         self._flush()
+        if self._writer is None:
+            self._writer = ipc.new_file(str(self._path), self._schema)
         self._writer.close()
         indices = self._label_indices()
         for count, most, words in (
@@ -328,7 +383,7 @@ class Table(Closeable):
         labels = sorted(indices, key=lambda label: (indices[label], label))
         categories = {"label": labels, "group": groups, "name": list(self._sequences)}
         categories["degradation"] = ["low", "medium", "high"]
-        schema = final_schema(self._kind, sorted(present), categories)
+        schema = final_schema(self._kind, sorted(present), categories, self._find_kept())
         schema = schema.with_metadata(self._metadata(labels, indices) | dict(metadata))
         values = {name: pa.array(c, pa.string_view()) for name, c in categories.items()}
         make_empty(path)
@@ -341,6 +396,13 @@ class Table(Closeable):
             for number in range(reader.num_record_batches):
                 batch = reader.get_batch(number)
                 writer.write_batch(to_final(batch, schema, values, indices))
+
+    def _find_kept(self) -> list[Any]:
+        """Return the fields of the older table that are kept although the schema lacks them."""
+        if self._old is None:
+            return []
+        spooled = [field for field in spool_schema() if field.name in self._old.columns]
+        return [*(field for field in spooled if field.name in self._present), *self._old.foreign]
 
     def _metadata(self, labels: list[str], indices: Mapping[str, int]) -> dict[str, str]:
         """Return metadata as the client writes them, with further entries of an older table."""
@@ -362,7 +424,8 @@ class Table(Closeable):
 
     def close(self) -> None:
         try:
-            self._writer.close()
+            if self._writer is not None:
+                self._writer.close()
         finally:
             self._path.unlink(missing_ok=True)
 

@@ -15,7 +15,7 @@ from recorder.archives.edgefirst.table import ExistingTable
 from recorder.archives.validation import ArchiveCheck, ArchiveReport, need
 from recorder.common.errors import ArchiveError
 
-_PICTURES = (".camera.jpeg", ".camera.png")
+_PICTURES = (".jpeg", ".jpg", ".png")
 _EXPECTED = ("unreferenced", "Unreferenced", "Found", "Validating", "files in", "structure")
 
 
@@ -31,28 +31,39 @@ class EdgeFirstCheck(ArchiveCheck):
         return path if (path / f"{path.name}.arrow").is_file() else None
 
     def read(self, path: Path, report: ArchiveReport) -> Iterator[float]:
-        table = ExistingTable.read(path / f"{path.name}.arrow")
-        samples: set[tuple[str, int]] = set()
+        table = ExistingTable.inspect(path / f"{path.name}.arrow")
+        samples: set[tuple[str, int | None]] = set()
         rows = 0
-        for batch in table.batches():
-            names, frames = batch.column("name").to_pylist(), batch.column("frame").to_pylist()
+        for batch in table.read_batches():
+            names = batch.column("name").to_pylist()
+            frames: list[int | None] = [None] * len(names)
+            if "frame" in batch.schema.names:
+                frames = batch.column("frame").to_pylist()
             samples |= set(zip(names, frames, strict=True))
             rows += len(names)
         files = set[str]()
         for share, name in _files(path):
             files.add(name)
             yield share
-        for name, frame in sorted(samples):
-            if not any(f"{name}/{name}_{frame:03d}{ending}" in files for ending in _PICTURES):
-                raise ArchiveError(f"{path}: sample {frame} of {name} has no picture")
+        pictures = set(filter(None, map(_picture_key, files)))
+        for name, frame in sorted(samples, key=str):
+            keys = {name} if frame is None else {f"{name}_{frame}", f"{name}_{frame:03d}"}
+            if pictures.isdisjoint(key.lower() for key in keys):
+                which = name if frame is None else f"{frame} of {name}"
+                raise ArchiveError(f"{path}: sample {which} has no picture")
         report.checked.append(
             f"{rows} rows in schema {table.schema}, {len(samples)} samples, {len(files)} files"
         )
+        if table.obstacle is not None:
+            report.remarks.append(table.obstacle)
+        elif table.foreign:
+            added = ", ".join(field.name for field in table.foreign)
+            report.remarks.append(f"{table.path}: columns that others added: {added}")
 
     def read_with_software(self, path: Path, report: ArchiveReport) -> Iterator[float]:
         client = need("edgefirst_client")
         arrow = path / f"{path.name}.arrow"
-        if ExistingTable.read(arrow).schema != CURRENT:
+        if ExistingTable.inspect(arrow).schema != CURRENT:
             report.unchecked.append("edgefirst-client reads the present schema only")
             return
         version = client.read_dataset_metadata(arrow).schema_version
@@ -85,6 +96,16 @@ class EdgeFirstCheck(ArchiveCheck):
         if done.returncode or told:
             raise ArchiveError("validate-snapshot: " + "; ".join(told or lines[-3:]))
         report.checked.append("edgefirst-client: validate-snapshot finds every file")
+
+
+def _picture_key(name: str) -> str | None:
+    """Return the sample of a picture, as edgefirst-client finds it; None for another file."""
+    stem = name.rpartition("/")[2].lower()
+    ending = next((ending for ending in _PICTURES if stem.endswith(ending)), None)
+    if ending is None:
+        return None
+    base, _, sensor = stem.removesuffix(ending).rpartition(".")
+    return base if sensor == "camera" else None if base else sensor
 
 
 def _files(path: Path) -> Iterator[tuple[float, str]]:

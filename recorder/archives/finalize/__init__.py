@@ -25,6 +25,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from recorder.archives.base import (
     ArchiveRequest,
@@ -64,6 +65,9 @@ __all__ = [
     "finalize",
     "prepare",
 ]
+
+_AT_ONCE: Final = 2
+"""Archives of a session that are packed at the same time."""
 
 
 def finalize(
@@ -168,10 +172,11 @@ def _pack_concurrently(
     progress: Progress,
     workers: SampleWorkers | None,
 ) -> Generator[Callable[[], PackedArchive]]:
-    """Yield functions that return each archive, in order; with workers, pack all at the same time.
+    """Yield functions that return each archive, in order; with workers, pack two at the same time.
 
-    Without workers each function packs its archive in the caller's thread.  Closing the generator
-    early stops all archives.
+    More would take memory, but no less time: their own code runs in one process.  Without workers
+    each function packs its archive in the caller's thread.  Closing the generator early stops all
+    archives.
     """
     if workers is None or len(prepared) == 1:
         yield from (partial(make, request, progress) for request in prepared)
@@ -184,7 +189,7 @@ def _pack_concurrently(
         with turn:
             progress(archive, done, total)
 
-    with ThreadPoolExecutor(len(prepared), "archive") as pool:
+    with ThreadPoolExecutor(_AT_ONCE, "archive") as pool:
         futures: list[Future[PackedArchive]] = []
         try:
             futures.extend(pool.submit(make, request, report) for request in prepared)
@@ -192,6 +197,8 @@ def _pack_concurrently(
         finally:
             if len(futures) < len(prepared) or not all(future.done() for future in futures):
                 stopped.set()
+                for future in futures:
+                    future.cancel()  # those that have not begun
                 workers.close()
 
 

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives.l5kit.dataset import AGENT, UNKNOWN, Rows, find_label, read_score
+from recorder.archives.l5kit.dataset import AGENT, UNKNOWN, Rows, find_label
+from recorder.archives.shared_options import UnplacedKeys
 from recorder.common.errors import FormatError
 from recorder.perception.geometry import Floats, rotation_of_quaternion
 from recorder.perception.labels import LabelFile, Lines, numbers, text
@@ -41,6 +42,7 @@ class Counts:
         repeated: boxes of a track that has a box at the same time already.
         without_velocity: agents with unknown velocity, stored as 0.
         unknown_classes: classes without a label.
+        unplaced: keys of labels for which agents have no place.
     """
 
     alone: int = 0
@@ -48,6 +50,7 @@ class Counts:
     repeated: int = 0
     without_velocity: int = 0
     unknown_classes: set[str] = field(default_factory=set)
+    unplaced: UnplacedKeys = field(default_factory=lambda: UnplacedKeys(("score",)))
 
 
 @dataclass
@@ -170,6 +173,7 @@ class CuboidAgents:
                 self.counts.repeated += 1
             else:
                 k = place[number] = len(place)
+                self.counts.unplaced.count(label)
                 matrices[k], boxes[k] = matrix, _box(label, where)
                 rows[k]["track_id"] = number
                 rows[k]["extent"] = _size(label, where)
@@ -191,7 +195,7 @@ class CuboidAgents:
         if index is None:
             self.counts.unknown_classes.add(word)
             index = UNKNOWN
-        score = read_score(label, where)
+        score = label.get("score", 1.0)
         probabilities = np.zeros(AGENT["label_probabilities"].shape, np.float32)
         probabilities[UNKNOWN] = 1 - score
         probabilities[index] += score

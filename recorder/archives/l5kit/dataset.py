@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 import recorder
-from recorder.common.errors import ArchiveError, FormatError
+from recorder.common.errors import ArchiveError
 from recorder.formats.zarr2 import (
     Blosc,
     FolderStore,
@@ -81,14 +81,6 @@ _INDICES: Final = {label.lower(): index for index, label in enumerate(LABELS)} |
     for index, label in enumerate(LABELS)
     if label.startswith(_PREFIX)
 }
-
-
-def read_score(label: Mapping[str, Any], where: str) -> float:
-    """Return the score of a label, from 0 to 1; 1 where it has none."""
-    score = label.get("score", 1.0)
-    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
-        raise FormatError(f"{where}: score: needs a number from 0 to 1, not {score!r:.60}")
-    return score
 
 
 def find_label(word: str) -> int | None:
@@ -269,15 +261,13 @@ class DatasetWriter(OutputGuard):
 
 
 class DatasetReader:
-    """Reader of a dataset that the recorder wrote, a chunk at a time.
+    """Reader of a dataset, of the recorder or of other programs, a chunk at a time.
 
     Attributes:
         path: folder of the dataset.
-        sessions: an entry per session with at least ``name``, ``start_ns`` and ``scenes``, the
-            interval of its scenes.
 
     Raises:
-        ArchiveError: the folder is not a dataset, or another program made it.
+        ArchiveError: the folder is not a dataset.
         StorageError: the folder cannot be read.
     """
 
@@ -291,19 +281,35 @@ class DatasetReader:
             raise ArchiveError(
                 f"{path}: is not an L5Kit dataset of format version {FORMAT_VERSION}"
             )
+        self._listed = attributes.get(ENTRY)
         try:
-            self.sessions: list[dict[str, Any]] = list(attributes[ENTRY]["sessions"])
             self._lengths = {name: self._length(name) for name in ARRAYS}
-            for entry in self.sessions:
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArchiveError(f"{path}: is damaged: {error!r}") from None
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """Return an entry per session with at least ``name``, ``start_ns`` and ``scenes``.
+
+        ``scenes`` is the interval of the session's scenes.
+
+        Raises:
+            ArchiveError: the dataset does not list its sessions, so that it cannot be extended.
+        """
+        try:
+            if not isinstance(self._listed, dict):
+                raise TypeError(f"no attribute {ENTRY!r}")
+            sessions: list[dict[str, Any]] = list(self._listed["sessions"])
+            for entry in sessions:
                 start, stop = entry["scenes"]
                 if not 0 <= start <= stop <= self._lengths["scenes"]:
                     raise ValueError(f"scenes {start} to {stop}")
                 _ = entry["name"], entry["start_ns"]
         except (KeyError, TypeError, ValueError) as error:
             raise ArchiveError(
-                f"{path}: cannot be extended: it does not list its sessions,"
+                f"{self.path}: cannot be extended: it does not list its sessions,"
                 f" as datasets of the recorder do ({error!r})"
             ) from None
+        return sessions
 
     def _document(self, key: str) -> dict[str, Any]:
         try:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from recorder.archives.l5kit.dataset import FACE, NO_FACES, Rows, read_score
+from recorder.archives.l5kit.dataset import FACE, NO_FACES, Rows
 from recorder.common.errors import FormatError
 from recorder.perception.labels import LabelFile, text
 
@@ -82,7 +82,7 @@ def _faces(file: LabelFile) -> Iterator[tuple[int, str, Any]]:
         state = label.get("state")
         if state not in STATES:
             raise FormatError(f"{where}: state: needs {', '.join(STATES)}, not {state!r:.60}")
-        score = read_score(label, where)
+        score = label.get("score", 1.0)
         row = np.zeros(1, FACE)
         row["face_id"], row["traffic_light_id"] = face[:NAME_LENGTH], light[:NAME_LENGTH]
         status = np.zeros(len(STATES), np.float32)

@@ -14,7 +14,7 @@ from recorder.archives.context import PackingContext
 from recorder.archives.l5kit.dataset import DatasetReader, DatasetWriter
 from recorder.archives.l5kit.frames import choose_frames
 from recorder.archives.l5kit.session import SessionPacker, read_classes
-from recorder.archives.shared_options import ODOMETRY, POSES, require_poses
+from recorder.archives.shared_options import CUBOID_SET, LABEL_SET, ODOMETRY, POSES, require_poses
 from recorder.common.errors import ArchiveError, RecorderError
 from recorder.config.options import Option, OptionTable
 from recorder.formats.zarr2 import require_numcodecs
@@ -32,7 +32,8 @@ class L5kitPacker(Packer):
         "scene_s": Option("float", None, "split sessions into scenes of this length [s]",
                           minimum=0.1, maximum=1e9),
         "poses": POSES,
-        "cuboids": Option("str", None, "the set of _cuboids that becomes the agents"),
+        "cuboids": CUBOID_SET,
+        "labels": LABEL_SET,
         "classes": Option("map", {}, "L5Kit label by class, such as {forklift: other_vehicle}"),
         "bridge_s": Option("float", 0.6, "longest gap in a track that is interpolated [s]",
                            minimum=0, maximum=60),
@@ -61,7 +62,7 @@ class L5kitPacker(Packer):
         with DatasetWriter(contexts[0].folder / place) as dataset:
             if existing is not None and (existing / place).exists():
                 old = DatasetReader(existing / place)
-                for entry in old.sessions:
+                for entry in old.sessions():
                     context = waiting.pop((entry["name"], entry["start_ns"]), None)
                     if context is None:
                         dataset.copy(old, entry)

@@ -13,11 +13,17 @@ from recorder.archives.l5kit.agents import NO_AGENTS, CuboidAgents
 from recorder.archives.l5kit.dataset import HOST_LENGTH, DatasetWriter, find_label
 from recorder.archives.l5kit.faces import NAME_LENGTH, TrafficLightFaces
 from recorder.archives.l5kit.frames import FrameTimes, choose_frames, note_ends
-from recorder.archives.shared_options import choose_poses, note_poses
-from recorder.common.errors import ConfigError, FormatError, SessionError
+from recorder.archives.shared_options import (
+    choose_boxes,
+    choose_cuboids,
+    choose_poses,
+    note_other_sets,
+    note_poses,
+)
+from recorder.common.errors import ConfigError, FormatError
 from recorder.perception.frames import NS_PER_US, kind_of
 from recorder.perception.geometry import Floats
-from recorder.perception.labels import MANUAL, SIMULATED, LabelFile, box_files, cuboid_files
+from recorder.perception.labels import box_files, cuboid_files
 from recorder.perception.poses import Cover, PoseSource, RollingTrajectory
 
 _CLASSES_LISTED = 10
@@ -84,8 +90,9 @@ class SessionPacker:
     ) -> CuboidAgents | None:
         context = self._context
         with context.locate_errors("_cuboids"):
-            files = {file.name: file for file in cuboid_files(context.session.path)}
-            file = self._choose_set(files)
+            files = cuboid_files(context.session.path)
+            file = choose_cuboids(context, files)
+        note_other_sets(context, files, [] if file is None else [file], "cuboids")
         if file is None:
             context.notes.add("has no boxes in space: frames without agents", "session")
             return None
@@ -105,25 +112,6 @@ class SessionPacker:
             bridge=file.header.get("times_of") != times.name,
         )
 
-    def _choose_set(self, files: dict[str, LabelFile]) -> LabelFile | None:
-        wanted = self._context.options["cuboids"]
-        if wanted:
-            if wanted not in files:
-                there = ", ".join(files) or "none"
-                raise SessionError(f"has no set {wanted!r}; there are: {there}")
-            return files[wanted]
-        if not files:
-            return None
-        # Manual labels are preferred to a program's; two sets would contain every object twice.
-        order = {MANUAL: 0, SIMULATED: 1}
-        chosen = min(files.values(), key=lambda f: (order.get(f.source, 2), f.name))
-        for name in files.keys() - {chosen.name}:
-            self._context.notes.add(
-                f"left out, {chosen.name} has the agents; the option cuboids names another",
-                f"_cuboids/{name}.jsonl",
-            )
-        return chosen
-
     def _mounting(self, frame: str) -> Floats | None:
         """Return ``T_sensor_rig`` of a sensor that is the reference frame of boxes."""
         context = self._context
@@ -141,6 +129,7 @@ class SessionPacker:
         ):
             if count:
                 note(f"{count} {text}", subject)
+        counts.unplaced.note(self._context, subject)
         if counts.unknown_classes:
             words = sorted(counts.unknown_classes)
             listed = ", ".join(words[:_CLASSES_LISTED])
@@ -158,7 +147,10 @@ class SessionPacker:
         ahead = np.array([context.options["ego_center_m"], 0.0, 0.0])
         windows = times.windows()
         with context.locate_errors("_labels"):
-            faces = TrafficLightFaces(list(box_files(context.session.path).values()))
+            files = box_files(context.session.path)
+            chosen = list(choose_boxes(context, files).values())
+            faces = TrafficLightFaces(chosen)
+        note_other_sets(context, files, chosen, "labels")
         while True:
             with context.locate_errors(times.name or "frames"):
                 t_ns = next(windows, None)

@@ -49,6 +49,10 @@ class L5kitCheck(ArchiveCheck):
                 raise ArchiveError(f"{path}: intervals end at {end} of {lengths[name]} {name}")
         counts = ", ".join(f"{length} {name}" for name, length in lengths.items())
         report.checked.append(f"{counts}; dtypes, labels and intervals")
+        try:
+            reader.sessions()
+        except ArchiveError as error:
+            report.remarks.append(str(error))
 
     def read_with_software(self, path: Path, report: ArchiveReport) -> Iterator[float]:
         zarr = need("zarr")

@@ -74,8 +74,9 @@ class FoxgloveProfile:
         for file in cuboids:
             topic = Topic(f"/labels/{file.name}", scene.LABELS)
             feeds.append(label_feed(context, topic, file, _as_parts(scene.label_update)))
-        for camera, file in boxes.items():
-            topic = Topic(f"/{camera}/boxes", scene.BOXES)
+        for file in boxes:
+            own = f"/{file.set_name}" if file.set_name else ""
+            topic = Topic(f"/{file.camera}/boxes{own}", scene.BOXES)
             feeds.append(label_feed(context, topic, file, _as_parts(scene.box_annotations)))
         return feeds
 

@@ -9,6 +9,7 @@ from recorder.archives.context import PackingContext
 from recorder.archives.mcap.ros2_names import MAP, ODOM, RIG, Names, ros_text, ros_topic, tokens
 from recorder.archives.mcap.session_records import first_ns, label_feed, packed_poses
 from recorder.archives.mcap.topics import Entry, Feed
+from recorder.archives.shared_options import UnplacedKeys
 from recorder.formats.ros2.codec import encode_message
 from recorder.formats.ros2.definitions import LOG as LOG_TYPE
 from recorder.formats.ros2.definitions import MARKERS, TRANSFORMS
@@ -105,9 +106,9 @@ def label_feeds(context: PackingContext, names: Names) -> list[Feed]:
     with context.locate_errors("labels"):
         files = cuboid_files(context.session.path)
         pictures = box_files(context.session.path)
-    for camera in pictures:
+    for file in pictures:
         context.notes.add(
-            "boxes in pictures have no message of ROS 2: left out", f"{BOXES}/{camera}"
+            "boxes in pictures have no message of ROS 2: left out", f"{BOXES}/{file.name}"
         )
     parts = tokens(file.name for file in files)
     return [_label_feed(context, f"/labels/{parts[file.name]}", file, names) for file in files]
@@ -120,6 +121,7 @@ def _label_feed(context: PackingContext, name: str, file: LabelFile, names: Name
         ros_topic(name, MARKERS),
         file,
         lambda t_ns, lines: encode_message(MARKERS, markers(t_ns, lines, ids, names)),
+        UnplacedKeys(),
     )
 
 

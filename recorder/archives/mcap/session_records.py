@@ -16,6 +16,7 @@ import numpy as np
 import recorder
 from recorder.archives.context import PackingContext
 from recorder.archives.mcap.topics import EVENTS, LOSSES, MARKS, Entry, Feed, Profile, Topic
+from recorder.archives.shared_options import UnplacedKeys
 from recorder.common.errors import FormatError
 from recorder.common.files import Buffer
 from recorder.config.yaml_lines import shareable_text
@@ -235,14 +236,32 @@ def label_feed(
     topic: Topic,
     file: LabelFile,
     encode: Callable[[int, Lines], Sequence[Buffer]],
+    unplaced: UnplacedKeys | None = None,
 ) -> Feed:
-    """Return the feed of a file's labels in the packed part, a message for each time."""
+    """Return the feed of a file's labels in the packed part, a message for each time.
+
+    Args:
+        context: the session's context.
+        topic: the topic of the messages.
+        file: the labels.
+        encode: encodes the labels of one time, epoch ns.
+        unplaced: counts keys that the messages lack; they are noted after the last message.
+    """
     subject = topic.name.strip("/")
 
+    def encode_all() -> Iterator[tuple[int, Sequence[Buffer]]]:
+        for t_ns, lines in file.by_time():
+            if context.contains(t_ns):
+                if unplaced is not None:
+                    for _, label in lines:
+                        unplaced.count(label)
+                yield t_ns, encode(t_ns, lines)
+
     def entries() -> Generator[Entry]:
-        made = ((t, encode(t, lines)) for t, lines in file.by_time() if context.contains(t))
-        for number, (t_ns, parts) in enumerate(context.locate_items(subject, made)):
+        for number, (t_ns, parts) in enumerate(context.locate_items(subject, encode_all())):
             yield Entry(topic.name, t_ns, t_ns, number, parts)
+        if unplaced is not None:
+            unplaced.note(context, f"{file.path.parent.name}/{file.path.name}")
 
     return Feed("", [topic], entries, subject)
 

@@ -37,6 +37,7 @@ from recorder.archives.ncore.mapping.sensors import (
 )
 from recorder.archives.sample_workers import tune_for_packing
 from recorder.archives.shared_options import (
+    CUBOID_SET,
     ODOMETRY,
     POSES,
     RADAR_OPTIONS,
@@ -50,7 +51,6 @@ from recorder.formats.zarr2 import require_numcodecs
 from recorder.perception.camera.camera_pictures import JPEG_QUALITY
 from recorder.perception.earth_fit import find_earth_fit
 from recorder.perception.frames import has_ouster_sweeps, kind_of, stamp_span_ns
-from recorder.perception.labels import box_files
 from recorder.perception.poses import Cover, EarthPoses
 from recorder.session.stream import Stream
 
@@ -76,6 +76,7 @@ class NcorePacker(Packer):
     options: ClassVar[OptionTable] = {
         "store": Option("str", "itar", "kind of store", choices=("itar", "folder")),
         "poses": POSES,
+        "cuboids": CUBOID_SET,
         "jpeg_quality": JPEG_QUALITY,
         "second_returns": Option(
             "str", "shared", "their rays: the first return's, or own", choices=("shared", "own")
@@ -146,24 +147,20 @@ class _SessionPacker:
 
     def _find_streams(self) -> None:
         """Find the streams to pack; note the streams that are left out."""
-        context, session = self._context, self._context.session
+        context = self._context
         context.notes.add_absent()
-        boxes = box_files(session.path)
+        boxes = context.find_boxes([s.name for s in context.streams if context.has_samples(s)])
         for stream in filter(context.has_samples, context.streams):
             with context.locate_errors(stream.name):
                 if (kind := kind_of(stream)) in _KINDS:
                     sensor = _KINDS[kind](context, stream)
                     if isinstance(sensor, Camera):
-                        sensor.boxes = boxes.get(stream.name)
+                        sensor.boxes = [file for file in boxes if file.camera == stream.name]
                     self._sensors.append(sensor)
                 elif is_generic(stream):
                     self._generic.append(stream)
                 else:
                     context.notes.add("unsupported kind of stream: left out", stream.name)
-        for camera in sorted(boxes.keys() - {sensor.name for sensor in self._sensors}):
-            context.notes.add(
-                "labels of a camera that is not packed: left out", f"_labels/{camera}"
-            )
 
     def _interval(self) -> tuple[int, int]:
         """Return start and stop of the sequence, ns; note streams that begin late or end early."""
@@ -233,9 +230,10 @@ class _SessionPacker:
                 sensor.name, "rig", context.find_pose(sensor.stream, note_missing=calibrated)
             )
             if isinstance(sensor, Camera):
-                model = sensor.model()
+                shutter = sensor.find_shutter()
+                model = sensor.model(shutter)
                 if model is None:
-                    sequence.intrinsics().placeholder(sensor.name, sensor.size)
+                    sequence.intrinsics().placeholder(sensor.name, sensor.size, shutter)
                 else:
                     sequence.intrinsics().camera(sensor.name, model)
         for stream in self._generic:

@@ -16,6 +16,7 @@ from recorder.formats.zarr2 import open_store, read_array
 
 _STORE = re.compile(r"(?P<name>.+)\.ncore4(-[^/]+)?\.zarr(\.itar)?")
 _OFTEN = 64
+_DEFAULT = "default"
 
 
 class NcoreCheck(ArchiveCheck):
@@ -26,7 +27,7 @@ class NcoreCheck(ArchiveCheck):
 
     def find(self, path: Path) -> Path | None:
         if found := _STORE.fullmatch(path.name):
-            path = path.with_name(f"{found['name']}.json")
+            return self._find_sequence(path, found["name"])
         if path.suffix != ".json" or not path.is_file():
             return None
         try:
@@ -35,16 +36,27 @@ class NcoreCheck(ArchiveCheck):
             return path if list(path.parent.glob(f"{path.stem}.ncore4*")) else None
         return path if isinstance(document, dict) and "component_stores" in document else None
 
+    def _find_sequence(self, path: Path, name: str) -> Path | None:
+        """Return the sequence of a store: its JSON file, or else the first of its stores."""
+        if (described := self.find(path.with_name(f"{name}.json"))) is not None:
+            return described
+        return next(iter(_find_stores(path)), None)
+
     def read(self, path: Path, report: ArchiveReport) -> Iterator[float]:
-        manifest = read_manifest(path)
+        manifest = read_manifest(path) if path.suffix == ".json" else describe_store(path, "")[0]
+        entries = {path.with_name(entry.path): entry for entry in manifest.stores}
+        if path.suffix != ".json":
+            entries = {
+                store: describe_store(store, "")[0].stores[0] for store in _find_stores(path)
+            }
+            report.remarks.append(f"{path}: no JSON file names it and its MD5")
         count = 0
-        for number, entry in enumerate(manifest.stores):
-            place = path.with_name(entry.path)
+        for number, (place, entry) in enumerate(entries.items()):
             if not place.exists():
                 raise ArchiveError(f"{place}: is missing; {path.name} names it")
-            if (md5 := store_md5(place)) != entry.md5:
+            if entry.md5 and (md5 := store_md5(place)) != entry.md5:
                 raise ArchiveError(f"{place}: has MD5 {md5}, not {entry.md5} as in {path.name}")
-            own, _ = describe_store(place, md5)
+            own, _ = describe_store(place, entry.md5)
             if (own.sequence_id, own.interval) != (manifest.sequence_id, manifest.interval):
                 raise ArchiveError(f"{place}: is of another sequence or interval")
             if own.stores[0].components != entry.components:
@@ -56,14 +68,22 @@ class NcoreCheck(ArchiveCheck):
                     _read(place, store, key.removesuffix("/.zarray"))
                     count += 1
                 if done % _OFTEN == 0:
-                    yield (number + done / len(keys)) / len(manifest.stores)
-        stores = f"{len(manifest.stores)} stores" if len(manifest.stores) > 1 else "1 store"
-        report.checked.append(f"{stores}: MD5, metadata, and all {count} arrays")
+                    yield (number + done / len(keys)) / len(entries)
+        stores = f"{len(entries)} stores" if len(entries) > 1 else "1 store"
+        checks = "MD5, metadata," if path.suffix == ".json" else "metadata"
+        report.checked.append(f"{stores}: {checks} and all {count} arrays")
 
     def read_with_software(self, path: Path, report: ArchiveReport) -> Iterator[float]:
         components = need("ncore.impl.data.v4.components")
         compat = need("ncore.impl.data.v4.compat")
-        loader = compat.SequenceLoaderV4(components.SequenceComponentGroupsReader([path]))
+        paths = [path] if path.suffix == ".json" else _find_stores(path)
+        reader = components.SequenceComponentGroupsReader(paths)
+        for component in (components.PosesComponent, components.IntrinsicsComponent):
+            if _DEFAULT not in reader.open_component_readers(component.Reader):
+                name = component.COMPONENT_NAME
+                report.unchecked.append(f"{self.left}: it has no instance {_DEFAULT} of {name}")
+                return
+        loader = compat.SequenceLoaderV4(reader)
         sensors = [
             *((name, loader.get_camera_sensor(name), _camera) for name in loader.camera_ids),
             *((name, loader.get_lidar_sensor(name), _rays) for name in loader.lidar_ids),
@@ -88,6 +108,18 @@ class NcoreCheck(ArchiveCheck):
             f"nvidia-ncore: frames of {', '.join(counts) or 'no sensor'}, their poses in the "
             f"world, {cuboids} cuboids"
         )
+
+
+def _find_stores(path: Path) -> list[Path]:
+    """Return the stores of the sequence that a store belongs to, by name; the main one first."""
+    found = _STORE.fullmatch(path.name)
+    assert found is not None
+    beside = path.parent.iterdir() if path.exists() else ()
+    own = ((other, _STORE.fullmatch(other.name)) for other in beside)
+    return sorted(
+        (other for other, match in own if match and match["name"] == found["name"]),
+        key=lambda other: ("ncore4-" in other.name, other.name),
+    )
 
 
 def _read(place: Path, store: Any, array: str) -> None:

@@ -14,7 +14,6 @@ from recorder.formats.vrs import (
     DataLayout,
     RecordableType,
     RecordLayout,
-    RecordType,
     StreamSpec,
     String,
     Value,
@@ -23,7 +22,9 @@ from recorder.formats.vrs.layout import float64, int64
 from recorder.perception.geometry import quaternion_of_rotation
 from recorder.perception.labels import BOXES, CUBOIDS, LabelFile, cuboid_files
 from recorder.perception.poses import PoseSource, find_poses
+from recorder.session.reader import Session
 from recorder.session.vrs.files import STREAM_TAG
+from recorder.session.vrs.records import CONFIGURATION, DATA, ConfigurationData
 
 Record = tuple[int, bytes]
 """Stamp in epoch ns, and data."""
@@ -56,9 +57,13 @@ class Poses:
     def name(self) -> str:
         return self.source.name
 
+    @property
+    def about(self) -> str:
+        """The source of the poses, JSON."""
+        return json.dumps(self.source.describe())
+
     def spec(self, session: str) -> StreamSpec:
-        about = json.dumps(self.source.describe())
-        return _spec(RecordableType.POSE_DATA, "pose", self.name, session, PoseData, about)
+        return _spec(RecordableType.POSE_DATA, "pose", self.name, session, PoseData, self.about)
 
     def records(self) -> Iterator[Record]:
         offset_ns = clock_offset_ns(self.context.session)
@@ -87,10 +92,14 @@ class Labels:
     def name(self) -> str:
         return f"{self.folder}/{self.file.name}"
 
+    @property
+    def about(self) -> str:
+        """The file's header, JSON."""
+        return json.dumps(dict(self.file.header))
+
     def spec(self, session: str) -> StreamSpec:
-        about = json.dumps(dict(self.file.header))
         kind = RecordableType.ANNOTATION_DATA
-        return _spec(kind, "labels", self.name, session, LabelData, about)
+        return _spec(kind, "labels", self.name, session, LabelData, self.about)
 
     def records(self) -> Iterator[Record]:
         offset_ns = clock_offset_ns(self.context.session)
@@ -105,6 +114,17 @@ Extra = Poses | Labels
 """A stream besides the sensors', with the number of its records so far."""
 
 
+def describe_extra(extra: Extra, session: Session, t_ns: int) -> ConfigurationData:
+    """Return the configuration of a stream of poses or labels, without which readers complain."""
+    offset_ns = clock_offset_ns(session)
+    return ConfigurationData(
+        stream=extra.name,
+        t_mono_ns=t_ns - offset_ns,
+        clock_offset_ns=offset_ns,
+        settings=extra.about,
+    )
+
+
 def find_extras(context: PackingContext) -> list[Extra]:
     """Return the streams of a session's poses and of its label files."""
     extras: list[Extra] = []
@@ -113,7 +133,7 @@ def find_extras(context: PackingContext) -> list[Extra]:
         extras.append(Poses(context, source))
     path = context.session.path
     extras += [Labels(context, CUBOIDS, file) for file in cuboid_files(path)]
-    boxes = context.find_boxes(context.session.streams).values()
+    boxes = context.find_boxes(context.session.streams)
     return extras + [Labels(context, BOXES, file) for file in boxes]
 
 
@@ -123,7 +143,7 @@ def _spec(
     return StreamSpec(
         kind,
         f"recorder/{flavor}",
-        {(RecordType.DATA, 1): RecordLayout(layout)},
+        {CONFIGURATION: RecordLayout(ConfigurationData), DATA: RecordLayout(layout)},
         {STREAM_TAG: name, "header": header},
         serial=f"{session}/{name}",
     )

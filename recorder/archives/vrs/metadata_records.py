@@ -71,12 +71,14 @@ class MetadataFile(Closeable):
         streams: the streams with the tags that declare these records.
         names: the streams by their names in the session; "" is the session's own stream.
         tags: tags of the file.
+        configured: the streams that have a configuration record.
     """
 
     def __init__(self, path: Path) -> None:
         """Scan the file; raise a FormatError if it is not a VRS file of one chunk."""
         self._file = ChunkedFile(path, [path])
         self._times, self._offsets = array("d"), array("q")
+        self.configured = set[StreamId]()
         try:
             self._walk(path)
         except BaseException:
@@ -103,6 +105,8 @@ class MetadataFile(Closeable):
             elif record.record_type != RecordType.DATA:
                 self._times.append(record.timestamp_s)
                 self._offsets.append(offset)
+                if record.record_type == RecordType.CONFIGURATION:
+                    self.configured.add(record.stream)
 
     def _data(self, offset: int, record: RecordHeader) -> bytes:
         size = record.size - RECORD_HEADER_BYTES
@@ -159,6 +163,11 @@ class ReconstructedMetadata:
             self.tags = file_tags(header)
         else:
             self.tags = {"session_id": name}
+
+    @property
+    def configured(self) -> set[StreamId]:
+        """The streams that have a configuration record: all."""
+        return set(self.streams)
 
     def records(self) -> Iterator[MetadataRecord]:
         # The session limits the events of a stream and cause to one per second.

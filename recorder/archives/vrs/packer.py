@@ -18,12 +18,13 @@ from typing import ClassVar
 import recorder
 from recorder.archives.base import PackedFiles, Packer
 from recorder.archives.context import PackingContext, sample_ticks
-from recorder.archives.vrs.labels import Extra, find_extras
+from recorder.archives.vrs.labels import Extra, describe_extra, find_extras
 from recorder.archives.vrs.metadata_records import (
     MetadataFile,
     MetadataRecord,
     MetadataRecords,
     ReconstructedMetadata,
+    clock_offset_ns,
 )
 from recorder.archives.vrs.samples import Samples, packed_spec
 from recorder.codecs.streams import StreamSpec
@@ -31,28 +32,31 @@ from recorder.common.errors import FormatError, RecorderError, SessionError
 from recorder.common.files import Buffer, PosixDisk
 from recorder.config.options import Option, OptionTable
 from recorder.formats.vrs import (
-    Compression,
-    Compressor,
     RecordType,
     StreamId,
     VrsWriter,
     default_index_path,
+    find_compressor,
+    split_vrs,
 )
 from recorder.formats.vrs.headers import creation_id
+from recorder.formats.vrs.scan import chunk_paths
 from recorder.formats.vrs.streams import StreamTags
 from recorder.formats.vrs.writer import choose_id
 from recorder.session.layout import VRS
 from recorder.session.vrs.records import (
+    CONFIGURATION,
     DATA,
     as_json,
     as_text,
+    configuration,
     create_metadata_stream,
     map_drivers,
     mask_configuration,
     mask_tags,
 )
 
-_KINDS = {"none": Compression.NONE, "lz4": Compression.LZ4, "zstd": Compression.ZSTD}
+COMPRESSIONS = ("none", "lz4", "zstd")
 _BEFORE, _DATA, _AFTER = range(3)
 
 Entry = tuple[float, StreamId, int, RecordType, int, int, Sequence[Buffer]]
@@ -64,7 +68,8 @@ class VrsPacker(Packer):
     """Packer of a session as one VRS file."""
 
     options: ClassVar[OptionTable] = {
-        "compression": Option("str", "none", "compression of each record", choices=tuple(_KINDS)),
+        "compression": Option("str", "none", "compression of each record", choices=COMPRESSIONS),
+        "chunk_mb": Option("float", None, "largest size of a file [MB]", minimum=0.001),
     }
 
     def ticks(self, context: PackingContext) -> float:
@@ -88,8 +93,7 @@ class _SessionPacker:
         self._names: dict[StreamId, str] = {}
         self._streams: Mapping[StreamId, StreamTags] = {}
         self._extras: dict[StreamId, Extra] = {}
-        kind = _KINDS[context.options["compression"]]
-        self._compressor = Compressor(kind) if kind is not Compression.NONE else None
+        self._compressor = find_compressor(context.options["compression"])
 
     def pack(self) -> PackedFiles:
         context = self._context
@@ -106,7 +110,15 @@ class _SessionPacker:
                 context.notes.add(f"{samples.backward} samples with equal or backward times", name)
         frames = {name: len(context.session.streams[name]) for name in self._samples}
         frames |= {extra.name: extra.count for extra in self._extras.values() if extra.count}
-        return PackedFiles((path.name,), (), {"frames": frames, "records": count})
+        chunk_mb: float | None = context.options["chunk_mb"]
+        chunks = [path] if chunk_mb is None else split_vrs(path, round(chunk_mb * 1e6))
+        # The first chunk comes last: without it the others are no file.
+        files = tuple(chunk.name for chunk in (*chunks[1:], path))
+        return PackedFiles(
+            files,
+            _find_older_chunks(context.folder.parent / path.name, len(chunks)),
+            {"frames": frames, "records": count},
+        )
 
     def _find_streams(self) -> None:
         """Find the streams to pack; note the streams that are left out."""
@@ -209,6 +221,11 @@ class _SessionPacker:
         ticks = {ids[n]: sample_ticks(context.session.streams[n]) for n in self._samples}
         feeds = [self._metadata_feed(metadata)]
         feeds += [_data_feed(samples, ids[name]) for name, samples in self._samples.items()]
+        feeds += [
+            self._configure(name, ids[name])
+            for name in self._samples
+            if ids[name] not in metadata.configured
+        ]
         feeds += [self._extra_feed(extra, stream) for stream, extra in self._extras.items()]
         writer = VrsWriter.create_as(path, disk, streams, tags, creation_id=self._creation_id(tags))
         try:
@@ -230,10 +247,24 @@ class _SessionPacker:
         default_index_path(path).unlink()
         return writer.count
 
+    def _configure(self, name: str, stream: StreamId) -> Iterator[Entry]:
+        """Yield the configuration of a stream for which no metadata record has one."""
+        session, (kind, version) = self._context.session, CONFIGURATION
+        offset_ns, first_ns = clock_offset_ns(session), int(session.streams[name].times(0, 1)[0])
+        drivers = map_drivers((session.header or {}).get("sensors") or {})
+        spec = self._specs[name]
+        data = configuration(spec, drivers.get(name, ""), 0, first_ns - offset_ns, offset_ns)
+        yield self._first_s[stream], stream, _BEFORE, kind, version, -1, [data.encode()]
+
     def _extra_feed(self, extra: Extra, stream: StreamId) -> Iterator[Entry]:
+        """Yield the records of poses or labels, after their configuration."""
         kind, version = DATA
         for record in self._context.locate_items(extra.name, extra.records()):
-            yield record[0] / 1e9, stream, _DATA, kind, version, extra.count - 1, [record[1]]
+            stamp = record[0] / 1e9
+            if extra.count == 1:
+                data = describe_extra(extra, self._context.session, record[0]).encode()
+                yield stamp, stream, _BEFORE, *CONFIGURATION, -1, [data]
+            yield stamp, stream, _DATA, kind, version, extra.count - 1, [record[1]]
 
     def _creation_id(self, tags: Mapping[str, str]) -> int:
         """Return the session's start time, with low bits that depend on the file's tags.
@@ -266,6 +297,12 @@ class _SessionPacker:
                 with self._context.locate_errors(VRS):
                     data = mask_configuration(data)
             yield stamp, stream, rank, record.record_type, record.version, -1, [data]
+
+
+def _find_older_chunks(path: Path, count: int) -> tuple[str, ...]:
+    """Return the names of an older archive's chunks, which readers would take for this one's."""
+    names = (f"{path.name}_{number}" for number in range(count, len(chunk_paths(path))))
+    return tuple(names)
 
 
 def _data_feed(samples: Samples, stream: StreamId) -> Iterator[Entry]:

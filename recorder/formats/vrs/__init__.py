@@ -5,7 +5,8 @@ a record); `headers`, `scan`, `index`, `compression` (the file); `streams`, `rea
 docs/vrs.md.
 """
 
-from recorder.formats.vrs.compression import Compression, Compressor
+from recorder.formats.vrs.chunks import split_vrs
+from recorder.formats.vrs.compression import Compression, Compressor, find_compressor
 from recorder.formats.vrs.content import DataBlock, LayoutBlock
 from recorder.formats.vrs.headers import RecordType, StreamId
 from recorder.formats.vrs.layout import (
@@ -76,7 +77,9 @@ __all__ = [
     "data_records",
     "default_index_path",
     "description_end",
+    "find_compressor",
     "find_resume_point",
     "rewrite_vrs",
+    "split_vrs",
     "whole_records_end",
 ]

@@ -41,6 +41,12 @@ class Compressor:
         return packed if len(packed) < len(data) else None
 
 
+def find_compressor(name: str) -> Compressor | None:
+    """Return the compressor ``lz4`` or ``zstd``; None for ``none``."""
+    kind = Compression[name.upper()]
+    return None if kind is Compression.NONE else Compressor(kind)
+
+
 def decompress(kind: int, data: bytes, size: int) -> bytes:
     """Decompress a record's data of `size` bytes.
 

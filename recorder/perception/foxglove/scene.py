@@ -6,8 +6,9 @@ known, the parent of ``rig`` is ``world``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Final
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +37,7 @@ from foxglove.messages import (
 from recorder.perception.calibration import Calibration
 from recorder.perception.foxglove.channels import schema_of, stamp
 from recorder.perception.geometry import Floats, quaternion_of_rotation
-from recorder.perception.labels import Lines, number_rows, texts
+from recorder.perception.labels import QUALITIES, Lines, number_rows, texts
 
 RIG: Final = "rig"
 WORLD: Final = "world"
@@ -104,11 +105,12 @@ def label_update(t_ns: int, lines: Lines) -> bytes:
     """
     columns = zip(
         texts(lines, "track"),
-        texts(lines, "class"),
         texts(lines, "frame"),
         number_rows(lines, "center_m", 3),
         number_rows(lines, "size_m", 3),
         number_rows(lines, "quaternion_xyzw", 4),
+        texts(lines, "class"),
+        map(_describe_qualities, lines),
         strict=True,
     )
     entities = [_create_entity(t_ns, *values) for values in columns]
@@ -131,9 +133,10 @@ def box_annotations(t_ns: int, lines: Lines) -> bytes:
         texts(lines, "track"),
         texts(lines, "class"),
         number_rows(lines, "box_px", 4).tolist(),
+        map(_describe_qualities, lines),
         strict=True,
     )
-    for track, kind, (left, top, width, height) in columns:
+    for track, kind, (left, top, width, height), qualities in columns:
         left, top = left + 0.5, top + 0.5
         corners = (
             (left, top),
@@ -152,6 +155,7 @@ def box_annotations(t_ns: int, lines: Lines) -> bytes:
                 metadata=[
                     KeyValuePair(key="class", value=kind),
                     KeyValuePair(key="track", value=track),
+                    *qualities,
                 ],
             )
         )
@@ -198,7 +202,14 @@ def _create_transform(
 
 
 def _create_entity(
-    t_ns: int, track: str, kind: str, frame: str, center: Floats, size: Floats, turn: Floats
+    t_ns: int,
+    track: str,
+    frame: str,
+    center: Floats,
+    size: Floats,
+    turn: Floats,
+    kind: str,
+    qualities: list[KeyValuePair],
 ) -> SceneEntity:
     cube = CubePrimitive(
         pose=Pose(position=_create_vector(center), orientation=_create_quaternion(turn)),
@@ -210,9 +221,21 @@ def _create_entity(
         frame_id=frame,
         id=track,
         frame_locked=True,
-        metadata=[KeyValuePair(key="class", value=kind)],
+        metadata=[KeyValuePair(key="class", value=kind), *qualities],
         cubes=[cube],
     )
+
+
+def _describe_qualities(line: tuple[str, Mapping[str, Any]]) -> list[KeyValuePair]:
+    """Return a label's optional keys as metadata: texts as they are, other values as JSON."""
+    _, label = line
+    if QUALITIES.isdisjoint(label):
+        return []
+    return [
+        KeyValuePair(key=key, value=value if isinstance(value, str) else json.dumps(value))
+        for key, value in label.items()
+        if key in QUALITIES
+    ]
 
 
 def _create_vector(values: npt.ArrayLike) -> Vector3:

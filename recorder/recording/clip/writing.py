@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from recorder.bus.messages import SessionPlan
 from recorder.bus.wire import Kind, Message
@@ -194,6 +194,7 @@ def _plan(
         metadata=dict(header.get("metadata") or {}),
         sensors=sensors,
         record_format=None if vrs is None else [s for s in vrs["streams"] if s in streams],
+        record_compression=(vrs or {}).get("compression", UNSET),
         origin={
             "kind": "merge" if part.is_whole else "clip",
             "from_ns": begin_ns,

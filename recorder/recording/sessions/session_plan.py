@@ -98,6 +98,7 @@ def plan_session(config: Config, name: str, *, exact_name: bool) -> SessionPlan:
         sync_interval_ms=storage.sync_interval_ms,
         min_free_gb=storage.min_free_gb,
         record_format=list(formats.streams) if formats.enabled else None,
+        record_compression=UNSET if formats.compression == "none" else formats.compression,
         signing_key=UNSET if config.custody.key is None else str(config.custody.key),
     )
 

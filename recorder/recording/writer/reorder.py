@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.common.files import Buffer, buffer_size
-from recorder.formats.vrs import RecordType, StreamId, VrsWriter
+from recorder.formats.vrs import Compressor, RecordType, StreamId, VrsWriter
+from recorder.formats.vrs.compression import MIN_BYTES
 
 WINDOW_BYTES = 4 << 20
 """Number of held bytes at which all records are written."""
@@ -50,9 +51,9 @@ class ReorderWindow:
     belongs in its middle.
     """
 
-    def __init__(self, writer: VrsWriter) -> None:
-        """Initialize the window of a VRS writer."""
-        self._writer = writer
+    def __init__(self, writer: VrsWriter, compressor: Compressor | None = None) -> None:
+        """Initialize the window of a VRS writer; `compressor` compresses records one by one."""
+        self._writer, self._compressor = writer, compressor
         self._held: list[tuple[float, int, Batch | Single]] = []
         self._count = 0
         self._bytes = 0
@@ -89,7 +90,8 @@ class ReorderWindow:
             if isinstance(records, Single):
                 self._bytes -= sum(map(buffer_size, records.parts))
                 stream, kind = records.stream, records.record_type
-                self._writer.put(stream, kind, 1, records.timestamp_s, records.parts)
+                stamp, parts = records.timestamp_s, records.parts
+                self._writer.put(stream, kind, 1, stamp, parts, self._compressor)
                 continue
             times, rows = records.timestamps_s, records.rows
             count = len(times)
@@ -101,9 +103,17 @@ class ReorderWindow:
                 before = np.searchsorted(times, held[0][0], "right" if first else "left")
                 count = min(count, int(before))
             self._bytes -= rows[:count].nbytes
-            self._writer.put_many(
-                records.stream, records.record_type, 1, times[:count], rows[:count]
-            )
+            self._put_batch(records, count)
             if count < len(times):
                 rest = Batch(records.stream, records.record_type, times[count:], rows[count:])
                 heapq.heappush(held, (float(times[count]), number, rest))
+
+    def _put_batch(self, records: Batch, count: int) -> None:
+        """Write the first records of a batch; together where they are not compressed."""
+        stream, kind = records.stream, records.record_type
+        times, rows = records.timestamps_s[:count], records.rows[:count]
+        if self._compressor is None or rows.shape[1] < MIN_BYTES:
+            self._writer.put_many(stream, kind, 1, times, rows)
+            return
+        for timestamp_s, row in zip(times.tolist(), rows, strict=True):
+            self._writer.put(stream, kind, 1, timestamp_s, [row.tobytes()], self._compressor)

@@ -22,6 +22,7 @@ from recorder.formats.vrs import (
     StreamId,
     VrsWriter,
     description_end,
+    find_compressor,
 )
 from recorder.formats.vrs.headers import creation_id
 from recorder.recording.writer.reorder import Batch, ReorderWindow, Single
@@ -54,7 +55,8 @@ class SessionVrs:
     def __init__(self, session: Path, values: Mapping[str, Any], writer: VrsWriter) -> None:
         """Initialize a file; call `create` or `reopen` instead."""
         self._writer = writer
-        self._window = ReorderWindow(writer)
+        compression = values["record_format"].get("compression", "none")
+        self._window = ReorderWindow(writer, find_compressor(compression))
         self._finished = False
         self._name = str(values["name"])
         self._start_mono_ns = int(values["start_mono_ns"])

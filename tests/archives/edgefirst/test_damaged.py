@@ -257,7 +257,7 @@ ENTRY = {"name": "s", "start_ns": 1, "base": "b", "sequences": {"camera": "b"}}
             {"recorder": json.dumps({"sessions": [ENTRY | {"base": 3}]})},
             "metadata recorder: .*not text",
         ),
-        (TABLE, {"x": b"\xff"}, "cannot be extended: 'utf-8'"),
+        (TABLE, {"x": b"\xff"}, "is no table: 'utf-8'"),
         (TABLE | {"frame": ["zero"]}, {}, "cannot be extended: .*zero"),
         (TABLE | {"name": [1]}, {}, "its names are of type int64"),
         (TABLE | {"box2d": [[1.0]]}, {}, "cannot be extended"),
@@ -290,7 +290,7 @@ def test_a_table_cut_in_the_middle_of_its_rows(tmp_path: Path) -> None:
     (tmp_path / "a.arrow").write_bytes(data[:at] + b"\xff" * 3000 + data[at + 3000 :])
     with (
         Table(tmp_path, "2026.10") as table,
-        pytest.raises(ArchiveError, match=r"a\.arrow: cannot be extended"),
+        pytest.raises(ArchiveError, match=r"a\.arrow: is no table|a\.arrow: is damaged"),
     ):
         table.keep(tmp_path / "a.arrow", ())
 
@@ -322,7 +322,6 @@ def test_rows_that_wait_are_gone_though_the_disk_is_full(tmp_path: Path) -> None
             raise OSError(28, "No space left on device")
 
     table = Table(tmp_path, "2026.10")
-    table._writer.close()
     table._writer = Full()
     with pytest.raises(OSError, match="No space left"):
         table.close()

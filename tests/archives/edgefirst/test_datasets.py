@@ -284,7 +284,7 @@ def test_a_window_is_made_while_the_one_before_is_written(
     monkeypatch.setattr(ZipContainer, "add", adding)
     monkeypatch.setattr("recorder.archives.edgefirst.pipeline.nearest_all", beginning)
     monkeypatch.setattr(pipeline.Window, "write", writing)
-    data = pack(path)
+    data = pack(path, accompany="all")
     assert sorted(begun) == list(range(40))
     assert most <= (1 + AHEAD) * WINDOW // 3 + 2
     assert sum(name.endswith("lidar.pcd") for name in data.files) > 115

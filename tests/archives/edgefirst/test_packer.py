@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recorder.archives.edgefirst.pipeline import WINDOW, find_nearest
 from recorder.codecs.streams import ChannelSpec
 from recorder.perception.lidar.lidar import OusterOptics
 from recorder.perception.radar.radar import RadarGeometry, RadarProcessor
@@ -69,12 +70,20 @@ def test_layout_and_names(session: Path, dataset: Dataset) -> None:
     assert dataset.result.summary["frames"] == {BASE: 15}
 
 
-def test_what_goes_with_a_picture_is_near(session: Path, dataset: Dataset) -> None:
+@pytest.mark.parametrize("accompany", ["nearest", "all"])
+def test_what_goes_with_a_picture_is_near(
+    session: Path, dataset: Dataset, accompany: str, tmp_path: Path
+) -> None:
+    """A sweep goes with the nearest picture, or with all to which it is the nearest sweep."""
+    if accompany == "all":
+        dataset = pack_all([session], tmp_path / "all", accompany=accompany, tolerance_ms=40)
     with Session(session) as read:
         camera, sweeps = read.streams["camera"], read.streams["lidar"]
-        for frame, t_ns in enumerate(camera.t_ns.tolist()):
-            near = int(np.abs(sweeps.t_ns - t_ns).argmin())
-            close = abs(int(sweeps.t_ns[near]) - t_ns) <= 40_000_000
+        distance = np.abs(camera.t_ns[:, None] - sweeps.t_ns)
+        for frame, near in enumerate(distance.argmin(axis=1).tolist()):
+            close = bool(distance[frame, near] <= 40_000_000)
+            if accompany == "nearest":
+                close &= bool(distance[:, near].argmin() == frame)
             assert ("lidar.pcd" in dataset.endings(frame)) is close
             if close:
                 first = dataset.points(frame, "lidar.pcd")["intensity"]
@@ -82,6 +91,48 @@ def test_what_goes_with_a_picture_is_near(session: Path, dataset: Dataset) -> No
                 hit = (reflectivity["rng"] + reflectivity["rng_far"]) > 0
                 assert np.array_equal(first, reflectivity["rfl"][hit])
     assert dataset.noted("lidar: ", "of 15 samples of camera have none within 40 ms")
+
+
+def test_a_sweep_goes_with_one_picture_wherever_windows_end(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "s")
+    pictures = builder.add(camera_spec(), 2.0).t_ns
+    sweeps = builder.add(lidar(), 2.0).t_ns
+    path = builder.close()
+    nearest = np.abs(pictures[:, None] - sweeps).argmin(axis=0).tolist()
+    assert len({n // WINDOW for n in nearest}) == len(pictures) // WINDOW + 1
+    for every, found in ((1, nearest), (4, range(0, len(pictures), 4))):
+        data = pack(path, every=every)
+        assert [n for n in range(len(pictures)) if "lidar.pcd" in data.endings(n)] == list(found)
+
+
+def test_of_pictures_that_match_a_sweep_the_nearest_is_found() -> None:
+    tie = find_nearest(np.array([3, 3, 3, -1]), np.array([5, 2, 2, 0]))
+    assert tie.tolist() == [False, True, False, True]  # the earlier one of two
+    rng = np.random.default_rng(5)
+    for _ in range(200):
+        times = np.sort(rng.choice(100, 12, replace=False))
+        samples = np.sort(rng.choice(100, rng.integers(1, 8), replace=False))
+        matches = np.abs(times[:, None] - samples).argmin(axis=1)
+        distances = np.abs(times - samples[matches])
+        found = find_nearest(matches, distances)
+        for sample in set(matches.tolist()):
+            rows = np.flatnonzero(matches == sample)
+            best = rows[distances[rows] == distances[rows].min()]
+            assert best[0] in np.flatnonzero(found)
+            assert set(rows[found[rows]]) <= set(best)
+
+
+@pytest.mark.parametrize("level", [0, 1, 6])
+def test_cubes_are_compressed_without_loss(session: Path, tmp_path: Path, level: int) -> None:
+    stored = pack_all([session], tmp_path / "stored", png_level=0)
+    other = pack_all([session], tmp_path / "other", png_level=level)
+    frames = [n for n in range(15) if "radar.png" in stored.endings(n)]
+    assert frames
+    for frame in frames:
+        same = np.array_equal(other.picture(frame, "radar.png"), stored.picture(frame, "radar.png"))
+        assert same
+        sizes = len(stored.file(frame, "radar.png")), len(other.file(frame, "radar.png"))
+        assert (sizes[1] < sizes[0]) is (level > 0)
 
 
 def test_pictures_are_those_recorded(session: Path, dataset: Dataset) -> None:

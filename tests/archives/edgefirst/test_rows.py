@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
-from recorder.common.errors import ArchiveError
+from recorder.common.errors import ArchiveError, SessionError
 from tests.archives.edgefirst.rig import (
     BASE,
     FULL_CALIBRATION,
@@ -131,6 +131,79 @@ def test_boxes_of_other_frames(tmp_path: Path) -> None:
         assert np.allclose(boxes[frame, "lidar"], [4, 1, 2, 2, 1, 1])
         assert np.allclose(boxes[frame, "world"], [3 - x, 1, 0, 2, 1, 1], atol=1e-5)
     assert data.noted("6 boxes in space are relative to no known frame") == 1
+
+
+def write_sets(path: Path, sets: dict[str, str], lines: list[dict[str, Any]]) -> None:
+    """Write the same boxes in space as several sets: the source by name."""
+    for name, source in sets.items():
+        header = {"format": "recorder-cuboids", "version": 1, "source": source}
+        (path / "_cuboids").mkdir(exist_ok=True)
+        text = "".join(json.dumps(line) + "\n" for line in (header, *lines))
+        (path / f"_cuboids/{name}.jsonl").write_text(text)
+
+
+BOX = {"size_m": [2, 1, 1], "quaternion_xyzw": [0, 0, 0, 1], "frame": "rig", "class": "car",
+       "center_m": [3, 1, 0]}  # fmt: skip
+
+
+def test_sets_of_labels_stay_apart(tmp_path: Path) -> None:
+    """Two sets together would contain every object twice."""
+    builder = Builder(tmp_path / "s")
+    times = builder.add(camera_spec(), 0.2).t_ns.tolist()
+    lines = [{"t_ns": t, "track": "a", **BOX} for t in times]
+    write_sets(builder.path, {"net": "yolo", "hand": "manual"}, lines)
+    (builder.path / "_labels").mkdir()
+    for name, track in (("camera", "a"), ("camera@net", "b")):
+        header = {"format": "recorder-boxes", "version": 1, "source": "manual"}
+        box = {"t_ns": times[0], "frame": 0, "track": track, "class": "car", "box_px": [1, 2, 3, 4]}
+        text = json.dumps(header) + "\n" + json.dumps(box) + "\n"
+        (builder.path / f"_labels/{name}.jsonl").write_text(text)
+    path = builder.close()
+    data = pack(path)
+    assert [row["frame"] for row in data.rows] == list(range(6))  # one row a picture
+    assert data.rows[0]["box2d"] is not None
+    assert data.noted("_cuboids/net.jsonl: left out, hand is packed; the option cuboids") == 1
+    assert data.noted("_labels/camera@net.jsonl: left out, camera is packed; the option") == 1
+    other = pack(path, labels="net", cuboids="net")
+    assert {row["object_id"].removeprefix(f"{BASE}/") for row in other.rows} == {"a", "b"}
+    assert other.noted("_cuboids/hand.jsonl: left out, net is packed") == 1
+    choices: list[dict[str, Any]] = [{"labels": "nets"}, {"cuboids": "nets"}]
+    for choice in choices:
+        with pytest.raises(SessionError, match=r"has no set 'nets'; there are: .*net"):
+            pack(path, **choice)
+
+
+@pytest.mark.parametrize("schema", ["2026.10", "mission"])
+def test_the_qualities_of_labels_have_columns(tmp_path: Path, schema: str) -> None:
+    builder = Builder(tmp_path / "s")
+    times = builder.add(camera_spec(), 0.1).t_ns.tolist()
+    qualities = {"score": 0.75, "truncated": 0.6, "occluded": 0.1, "status": "verified",
+                 "degradation": "low", "metadata": {"colour": "red"}}  # fmt: skip
+    lines = [{"t_ns": times[0], "track": track, **BOX, **qualities} for track in ("a", "b")]
+    write_sets(builder.path, {"hand": "manual"}, lines)
+    header = {"format": "recorder-boxes", "version": 1}
+    box = {"t_ns": times[0], "frame": 0, "track": "a", "class": "car", "box_px": [1, 2, 3, 4],
+           "polygon_px": [[[0, 0], [9, 0], [9, 9]]], "score": 0.5, "status": "draft"}  # fmt: skip
+    (builder.path / "_labels").mkdir()
+    text = json.dumps(header) + "\n" + json.dumps(box) + "\n"
+    (builder.path / "_labels/camera.jsonl").write_text(text)
+    data = pack(builder.close(), schema=schema)
+    joined, other = (row for row in data.rows if row["frame"] == 0)
+    assert (joined["status"], joined["degradation"]) == ("draft", "low")
+    assert (other["status"], other["degradation"]) == ("verified", "low")
+    scores = ("box2d_score", "polygon_score", "box3d_score", "mask_score")
+    if schema == "mission":
+        assert not any(name in joined for name in (*scores, "truncation", "occlusion"))
+        for key, count in (("score", 2), ("truncated", 2), ("occluded", 2), ("metadata", 2)):
+            assert data.noted(f"_cuboids/hand.jsonl: {key} of {count} labels left out") == 1
+        assert data.noted("_labels/camera.jsonl: score of 1 labels left out") == 1
+        return
+    assert [joined.get(name) for name in scores] == [0.5, 0.5, 0.75, None]
+    assert [other.get(name) for name in scores] == [None, None, 0.75, None]
+    for row in (joined, other):
+        assert (row["truncation"], row["occlusion"]) == (2, 1)
+    assert data.noted("left out: the format has none") == 1  # metadata
+    assert data.noted("_cuboids/hand.jsonl: metadata of 2 labels left out") == 1
 
 
 def test_boxes_in_space_are_of_the_sweeps_time(tmp_path: Path) -> None:

@@ -327,7 +327,7 @@ def test_one_set_of_several(tmp_path: Path) -> None:
     dataset = pack(path)
     assert dataset.agents["centroid"][:, 0].tolist() == [4]
     assert dataset.sessions[0]["cuboids"]["name"] == "hand"
-    assert dataset.noted("left out, hand has the agents") == 2
+    assert dataset.noted("left out, hand is packed; the option cuboids names another") == 2
     assert pack(path, cuboids="net").agents["centroid"][:, 0].tolist() == [3]
     with pytest.raises(FormatError, match="no set 'nets'; there are: hand, net, truth"):
         pack(path, cuboids="nets")

@@ -82,7 +82,7 @@ def test_sessions_are_copied_over_chunks(tmp_path: Path) -> None:
     first, second = DatasetReader(tmp_path / "a.zarr"), DatasetReader(tmp_path / "b.zarr")
     with DatasetWriter(tmp_path / "c.zarr") as dataset:
         for old in (first, second, first):
-            dataset.copy(old, old.sessions[0])
+            dataset.copy(old, old.sessions()[0])
     keys = keys_of(tmp_path / "c.zarr")
     joined = decode(keys, "agents")["track_id"]
     one, many = (decode(keys_of(tmp_path / f"{n}.zarr"), "agents")["track_id"] for n in "ab")
@@ -109,7 +109,7 @@ def test_damage_is_told(tmp_path: Path, key: str, damage: str) -> None:
         file.write_bytes(file.read_bytes()[:-5])
     with pytest.raises(ArchiveError, match=key), DatasetWriter(tmp_path / "b.zarr") as made:
         old = DatasetReader(tmp_path / "a.zarr")
-        made.copy(old, old.sessions[0])
+        made.copy(old, old.sessions()[0])
     assert not (tmp_path / "b.zarr").exists()
 
 
@@ -127,7 +127,7 @@ def test_datasets_of_others_are_refused(tmp_path: Path, change: dict[str, object
     file = tmp_path / "a.zarr/.zattrs"
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
     with pytest.raises(ArchiveError, match=r"is not an L5Kit dataset|does not list its sessions"):
-        DatasetReader(tmp_path / "a.zarr")
+        DatasetReader(tmp_path / "a.zarr").sessions()
 
 
 def test_labels() -> None:

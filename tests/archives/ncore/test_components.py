@@ -406,7 +406,13 @@ def test_placeholders_say_so(sequence: SequenceWriter, tmp_path: Path) -> None:
         sequence.intrinsics().placeholder("rear", SIZE)
     packed = sequence.finish()
     keys = keys_of(packed.stores[0])
-    assert json.loads(keys["intrinsics/default/cameras/rear/.zattrs"])["placeholder"] is True
+    attributes = json.loads(keys["intrinsics/default/cameras/rear/.zattrs"])
+    assert attributes["placeholder"] is True
+    # Loaders before 19.5 refuse ideal-pinhole, which the format's specification does not list.
+    assert attributes["camera_model_type"] == "opencv-pinhole"
+    distortion = attributes["camera_model_parameters"]
+    for name, count in (("radial", 6), ("tangential", 2), ("thin_prism", 4)):
+        assert distortion[f"{name}_coeffs"] == [0.0] * count
     metadata = json.loads(keys["intrinsics/default/.zattrs"])["generic_meta_data"]
     assert metadata == {"placeholder_cameras": ["rear"]}
 

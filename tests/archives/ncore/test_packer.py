@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from recorder.archives.finalize import ArchiveRequest, finalize
-from recorder.common.errors import ConfigError
+from recorder.common.errors import ConfigError, SessionError
 from recorder.perception.earth import earth_points, local_axes, local_to_earth
 from recorder.perception.geometry import rotation_of_rpy, transform
 from recorder.perception.lidar.lidar import OusterOptics
@@ -88,6 +89,37 @@ def write_labels(path: Path) -> None:
     (folder / "meta.json").write_text(json.dumps(meta))
 
 
+def add_sets(path: Path) -> None:
+    """A second set of boxes in space and in pictures, and a cloud whose header describes it."""
+    lines = {
+        "_cuboids/net.jsonl": [
+            {"format": "recorder-cuboids", "version": 1, "source": "net"},
+            {"t_ns": START_NS + S // 2, "track": "car_9", "class": "car", "frame": "rig",
+             "center_m": [6, 0, 1], "size_m": [4, 2, 1.5], "quaternion_xyzw": [0, 0, 0, 1],
+             "score": 0.5, "status": "draft"},
+        ],
+        "_labels/camera@net.jsonl": [
+            {"format": "recorder-boxes", "version": 1, "source": "net"},
+            {"t_ns": START_NS, "frame": 1, "track": "b", "class": "car", "box_px": [5, 6, 7, 8]},
+        ],
+        "_point_clouds/model/index.jsonl": [
+            {"format": "recorder-point-clouds", "version": 1, "frame": "camera", "unit": "UNITLESS",
+             "attributes": {"normal": {"transform": "DIRECTION"}, "goal": {"transform": "point"}}},
+            {"t_ns": START_NS + S // 2, "file": "0.npz", "metadata": {"epoch": 3}},
+        ],
+    }  # fmt: skip
+    for name, documents in lines.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text("".join(json.dumps(line) + "\n" for line in documents))
+    xyz = np.arange(6, dtype=np.float32).reshape(2, 3)
+    arrays: dict[str, Any] = {
+        "normal": np.eye(3, dtype=np.float32)[1:],
+        "goal": xyz + 1,
+        "label": np.ones(2, "u1"),
+    }
+    np.savez(path / "_point_clouds/model/0.npz", xyz=xyz, **arrays)
+
+
 @pytest.fixture(scope="module")
 def packed(session: Path) -> Archive:
     return pack(session)
@@ -123,6 +155,52 @@ def test_what_is_generic_data_is_told_with_its_units(packed: Archive) -> None:
     metadata = packed.attributes("poses/default")["generic_meta_data"]
     assert metadata["generic_streams"].keys() == {"imu"}
     assert metadata["generic_streams"]["imu"]["channels"]["acc"]["unit"] == "m/s^2"
+
+
+def test_sets_of_labels_are_instances(session: Path, tmp_path: Path) -> None:
+    """All of them were in one, every object twice."""
+    path = shutil.copytree(session, tmp_path / "s")
+    add_sets(path)
+    packed = pack(path)
+    found = {}
+    for instance in ("default", "net"):
+        (cuboid,) = packed.attributes(f"cuboids/{instance}/cuboids")["cuboid_track_observations"]
+        sets = packed.attributes(f"cuboids/{instance}")["generic_meta_data"]["sets"]
+        found[instance] = cuboid["track_id"], list(sets)
+    assert found == {"default": ("car_1", ["hand"]), "net": ("car_9", ["net"])}
+    assert packed.noted("_cuboids/hand.jsonl: is the instance default") == 1
+    assert packed.noted("_cuboids/net.jsonl: is the instance net") == 1
+    for key in ("score", "status"):
+        assert packed.noted(f"_cuboids/net.jsonl: {key} of 1 labels left out") == 1
+    end = packed.times_us("cameras/camera")[1, 1]
+    frame = packed.attributes(f"cameras/camera/frames/{end}/generic_data")
+    assert [len(frame[key]) for key in ("boxes", "boxes@net")] == [0, 1]
+    metadata = packed.attributes("cameras/camera")["generic_meta_data"]
+    assert metadata["boxes@net"]["source"] == "net"
+    other = pack(path, cuboids="net")
+    assert "cuboids/hand/.zattrs" in other.keys
+    observations = other.attributes("cuboids/default/cuboids")["cuboid_track_observations"]
+    assert observations[0]["track_id"] == "car_9"
+    (path / "_cuboids/net.jsonl").rename(path / "_cuboids/default.jsonl")
+    own = pack(path)
+    assert own.noted("_cuboids/default.jsonl: is the instance default") == 1
+    assert own.noted("_cuboids/hand.jsonl: is the instance hand") == 1
+    with pytest.raises(SessionError, match="names another set as default"):
+        pack(path, cuboids="hand")
+
+
+def test_clouds_are_as_their_header_describes_them(session: Path, tmp_path: Path) -> None:
+    path = shutil.copytree(session, tmp_path / "s")
+    add_sets(path)
+    packed = pack(path)
+    for place in ("point_clouds/model", "point_clouds/model/pcs"):
+        attributes = packed.attributes(place)
+        assert attributes["coordinate_unit"] == "UNITLESS"
+        described = attributes["attribute_schemas"]
+        kinds = {name: about["transform_type"] for name, about in described.items()}
+        assert kinds == {"normal": "DIRECTION", "goal": "POINT", "label": "INVARIANT"}
+    cloud = packed.attributes("point_clouds/model/pcs/0")
+    assert cloud["generic_meta_data"] == {"epoch": 3}
 
 
 def test_lidar_rays(packed: Archive, opened: Session) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import shutil
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +15,13 @@ import pytest
 
 from recorder.archives.context import PackingContext
 from recorder.archives.finalize import ArchiveRequest, PackedArchive, finalize
+from recorder.archives.validation import validate_archive
+from recorder.archives.vrs.metadata_records import MetadataFile
 from recorder.archives.vrs.packer import PACKER
 from recorder.bus.wire import Kind
 from recorder.common.errors import FormatError, SessionError
-from recorder.formats.vrs import ImageContent, LayoutBlock, RecordType, VrsReader
+from recorder.common.files import PosixDisk
+from recorder.formats.vrs import ImageContent, LayoutBlock, RecordType, VrsReader, VrsWriter
 from recorder.formats.vrs.headers import INDEX_OFFSET_AT
 from recorder.perception.calibration import Calibration
 from recorder.session.reader import Session
@@ -231,19 +235,23 @@ def without_index(path: Path) -> None:
     path.write_bytes(raw[:offset])
 
 
+def pack_into(session: Path, folder: Path) -> Path:
+    """Pack a session as it is, without the checks of `finalize`."""
+    folder.mkdir()
+    with Session(session, virtual=True) as opened:
+        context = PackingContext(opened, folder, PACKER.check({}), Calibration())
+        (name,) = PACKER.pack(context).files
+    return folder / name
+
+
 def test_a_session_vrs_without_index_is_only_read(recording: Recording, tmp_path: Path) -> None:
     whole = pack(recording.path).files[0].read_bytes()
     without_index(recording.path / "session.vrs")
     before = contents(recording.path)
-    folder = tmp_path / "out"
-    folder.mkdir()
-    with Session(recording.path, virtual=True) as opened:
-        context = PackingContext(opened, folder, PACKER.check({}), Calibration())
-        (name,) = PACKER.pack(context).files
+    made = pack_into(recording.path, tmp_path / "out")
     assert contents(recording.path) == before
-    made = (folder / name).read_bytes()
-    assert made[16:] == whole[16:]  # but for the creation id
-    with VrsReader(folder / name) as vrs:
+    assert made.read_bytes()[16:] == whole[16:]  # but for the creation id
+    with VrsReader(made) as vrs:
         assert vrs.indexed
 
 
@@ -277,6 +285,54 @@ def test_poses_and_labels_are_packed(tmp_path: Path) -> None:
             assert header["source"] == "manual"
         stamps = [record.timestamp_s for record in vrs]
         assert stamps == sorted(stamps)
+        assert_configured(vrs)
+        for name, about in (("_pose", "source"), ("_cuboids/hand", "source")):
+            (record,) = vrs.records(stream_of(vrs, name), RecordType.CONFIGURATION)
+            described = record.layout(ConfigurationData)
+            assert described.stream == name and json.loads(described.settings)[about]
+            first = next(vrs.records(stream_of(vrs, name), RecordType.DATA))
+            assert record.timestamp_s == first.timestamp_s
+            assert described.t_mono_ns + offset_ns in t_ns.tolist()
+
+
+def assert_configured(vrs: VrsReader) -> None:
+    """Every stream with data has a configuration before them, or other readers complain."""
+    configured = set()
+    for record in vrs:
+        if record.record_type is RecordType.CONFIGURATION:
+            configured.add(record.stream)
+        elif record.record_type is RecordType.DATA:
+            assert record.stream in configured, record.stream
+
+
+def without_stream(path: Path, name: str) -> None:
+    """Write a `session.vrs` anew, without the records of a stream."""
+    metadata, place = MetadataFile(path), path.with_name("other.vrs")
+    dropped = metadata.names[name]
+    streams = {stream: tags for stream, tags in metadata.streams.items() if stream != dropped}
+    writer = VrsWriter.create_as(place, PosixDisk(), streams, metadata.tags)
+    for record in metadata.records():
+        if record.stream != dropped:
+            kind, version = record.record_type, record.version
+            writer.put(record.stream, kind, version, record.timestamp_s, [record.data])
+    writer.finish()
+    for file in writer.files:
+        file.close()
+    metadata.close()
+    place.replace(path)
+
+
+def test_a_stream_that_session_vrs_does_not_have_is_configured(
+    recording: Recording, tmp_path: Path
+) -> None:
+    without_stream(recording.path / "session.vrs", "camera")
+    with VrsReader(pack_into(recording.path, tmp_path / "out")) as vrs:
+        assert_configured(vrs)
+        (record,) = vrs.records(stream_of(vrs, "camera"), RecordType.CONFIGURATION)
+        about = record.layout(ConfigurationData)
+        channels = [channel["name"] for channel in json.loads(about.declaration)["channels"]]
+        assert (about.stream, channels) == ("camera", [c.name for c in SPECS["camera"].channels])
+        assert len(vrs.numbers(stream_of(vrs, "camera"), RecordType.DATA)) == 8
 
 
 def test_a_calibration_goes_into_the_tags(session: Path, tmp_path: Path) -> None:
@@ -299,6 +355,30 @@ def test_compressed_records_hold_the_same(
     with VrsReader(packed.files[0]) as one, VrsReader(result.files[0]) as other:
         assert [r.payload() for r in one] == [r.payload() for r in other]
         assert any(r.header().uncompressed_size for r in other)
+
+
+def test_a_packed_file_in_chunks(session: Path, tmp_path: Path) -> None:
+    whole = pack(session).files[0].read_bytes()
+    path = shutil.copytree(session, tmp_path / "drive")
+    shutil.rmtree(path / "_archives")
+    result = pack(path, chunk_mb=0.02)
+    *others, first = result.files
+    assert first.name == "drive.vrs" and len(others) > 2
+    assert [file.name for file in others] == [f"drive.vrs_{n}" for n in range(1, len(result.files))]
+    chunks = [file.read_bytes() for file in (first, *others)]
+    assert b"".join(chunks)[16:] == whole[16:]  # but for the creation id
+    sizes = [len(chunk) for chunk in chunks]
+    assert all(size <= 20_000 for size in sizes[:-1])
+    with VrsReader(first) as vrs:
+        assert vrs.indexed and len(vrs) == result.summary["records"]
+        for record in vrs:
+            record.blocks()
+    assert sum(sizes) == result.bytes
+    fewer = pack(path, chunk_mb=0.1)
+    assert {file.name for file in first.parent.iterdir()} == {f.name for f in fewer.files}
+    assert validate_archive(first).problems == []
+    assert pack(path).files == (first,)
+    assert list(first.parent.iterdir()) == [first]
 
 
 def test_a_plain_trace_with_backward_times(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from ouster.sdk import core, osf
 
 from drivers.kit.driver import Item, Lost, Sample, State
+from drivers.ouster.frames import convert_metadata
 from drivers.ouster.model import LidarScene, default_info
 from drivers.world import World
 from recorder.common.errors import SourceError
@@ -63,6 +64,42 @@ def test_real_capture_equals_ouster_sdk(
     assert {"lidar_data_format", "beam_intrinsics", "lidar_intrinsics"} <= set(json.loads(text))
     assert core.SensorInfo(text).to_json_string() == text
     assert core.SensorInfo(metadata.read_text()).to_json_string() == text
+
+
+@pytest.mark.parametrize("origin_mm", [12.163, 27.67])
+def test_metadata_of_firmware_2_gets_the_transform_that_roverd_reads(origin_mm: float) -> None:
+    """Firmware 2.0 to 2.4 states the beams' origin as one length, roverd reads a matrix."""
+    document = json.loads(make_info("LEGACY").to_json_string())
+    del document["beam_intrinsics"]["beam_to_lidar_transform"]
+    document["beam_intrinsics"]["lidar_origin_to_beam_origin_mm"] = origin_mm
+    document["calibration_status"] = "error: Command not recognized."
+    metadata = json.dumps(document)
+    info = core.SensorInfo(metadata)
+    converted = json.loads(convert_metadata(info, metadata))
+    added = np.eye(4)
+    added[0, 3] = origin_mm
+    found = converted["beam_intrinsics"].pop("beam_to_lidar_transform")
+    np.testing.assert_array_equal(np.reshape(found, (4, 4)), added)
+    assert converted == document  # everything else stays
+    again = core.SensorInfo(convert_metadata(info, metadata))
+    assert again.to_json_string() == info.to_json_string()
+
+
+@pytest.mark.parametrize(
+    ("section", "key"),
+    [
+        ("lidar_data_format", "pixel_shift_by_row"),
+        ("beam_intrinsics", "beam_to_lidar_transform"),
+        ("lidar_intrinsics", "lidar_to_sensor_transform"),
+    ],
+)
+def test_metadata_are_kept_byte_for_byte_where_nothing_is_missing(section: str, key: str) -> None:
+    info = make_info("LEGACY")
+    whole = json.loads(info.to_json_string())
+    text = json.dumps(whole, indent=1)
+    assert convert_metadata(info, text) == text
+    value = whole[section].pop(key)
+    assert json.loads(convert_metadata(info, json.dumps(whole)))[section][key] == value
 
 
 def test_real_imu_values(shared_data: Path) -> None:

@@ -357,6 +357,15 @@ def test_a_session_without_a_calibration_gets_that_of_its_sensors(tmp_path: Path
     assert contents(session) == before
 
 
+@pytest.mark.parametrize("readout_ms", [0.0, 20.0])
+def test_the_calibration_has_the_shutter_of_its_cameras(tmp_path: Path, readout_ms: float) -> None:
+    entry = {"driver": "camera", "source": "sim:", "width": 320, "readout_ms": readout_ms}
+    session = make_session(tmp_path / "s", {"front": entry})
+    annotate(session)
+    parameters = read_calibration(session / "calibration.yaml").of("front").parameters
+    assert parameters.get("shutter") == ("rolling-top-to-bottom" if readout_ms else None)
+
+
 def test_a_sessions_own_calibration_stays(tmp_path: Path) -> None:
     session = make_session(tmp_path / "s")
     (session / "calibration.yaml").write_text(calibration_text())

@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.common.files import PosixDisk
-from recorder.formats.vrs import RecordType, StreamId, VrsReader, VrsWriter
+from recorder.formats.vrs import (
+    CustomContent,
+    RecordableType,
+    RecordLayout,
+    RecordType,
+    StreamId,
+    StreamSpec,
+    VrsReader,
+    VrsWriter,
+    find_compressor,
+)
 from recorder.recording.writer import reorder
 from recorder.recording.writer.reorder import Batch, ReorderWindow, Single
 
@@ -24,7 +34,13 @@ class Target:
         self.pieces = 0
 
     def put(
-        self, stream: StreamId, kind: object, version: int, time_s: float, parts: object
+        self,
+        stream: StreamId,
+        kind: object,
+        version: int,
+        time_s: float,
+        parts: object,
+        compressor: object = None,
     ) -> None:
         self.pieces += 1
         self.written.append((stream, time_s, b"".join(parts)))  # type: ignore[arg-type]
@@ -122,3 +138,32 @@ def test_a_batch_is_what_as_many_single_records_are(tmp_path: Path) -> None:
     assert files[0] == files[1] == files[2]
     with VrsReader(tmp_path / "batch") as vrs:
         assert vrs.tail is None and len(vrs) == 6
+
+
+def test_records_of_a_batch_are_compressed_one_by_one(tmp_path: Path) -> None:
+    sizes = {}
+    for name in ("none", "zstd", "lz4"):
+        path = tmp_path / f"{name}.vrs"
+        spec = StreamSpec(
+            RecordableType.SENSOR_DATA,
+            "test/rows",
+            {(RecordType.DATA, 1): RecordLayout(CustomContent())},
+        )
+        writer = VrsWriter.create(path, PosixDisk(), [spec])
+        (stream,) = writer.streams
+        window = ReorderWindow(writer, find_compressor(name))
+        for size, at in ((20, 0.0), (400, 1.0)):  # smaller records are not compressed
+            rows = np.tile(np.arange(3, dtype=np.uint8)[:, None], (1, size))
+            window.add(Batch(stream, RecordType.DATA, at + np.arange(3) / 10, rows))
+        window.drain()
+        writer.finish()
+        for file in writer.files:
+            file.close()
+        with VrsReader(path) as vrs:
+            read = [(record.timestamp_s, record.payload()) for record in vrs]
+            stored = [bool(record.header().uncompressed_size) for record in vrs]
+        assert [data[:1] for _, data in read] == [b"\0", b"\1", b"\2"] * 2
+        assert [len(data) for _, data in read] == [20] * 3 + [400] * 3
+        assert stored == [False] * 3 + [name != "none"] * 3
+        sizes[name] = path.stat().st_size
+    assert max(sizes["zstd"], sizes["lz4"]) < sizes["none"] - 900

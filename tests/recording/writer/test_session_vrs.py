@@ -260,6 +260,39 @@ def test_a_killed_sessions_file_has_all_samples_that_were_kept(tmp_path: Path) -
     assert_records(recording)
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_compressed_file_has_the_same_records(tmp_path: Path, killed: bool) -> None:
+    """Also after a kill, when recovery adds the records that are missing."""
+    files = {}
+    for name in ("none", "zstd"):
+        recording = Recording(tmp_path / name, list(SPECS), record_compression=name)
+        recording.declare()
+        for turn in range(3):
+            recording.data("camera", 2)
+            recording.data("imu", 5)
+            recording.data("lidar")
+            recording.tell(Kind.STATE, "lidar", text="x" * 400)
+            if turn < 2:
+                recording.writer.commit()
+        if killed:
+            for file in recording.writer._files():
+                file.flush()
+            recording.writer.abandon()
+            recover(recording.path, PosixDisk(), ManualClock(9_000_000_000))
+        else:
+            recording.end()
+        with open_vrs(recording.path) as vrs:
+            assert vrs.indexed
+            records = [(str(r.stream), r.record_type, r.timestamp_s) for r in vrs]
+            data = [r.payload() for r in vrs if r.record_type is RecordType.DATA]
+            packed = sum(bool(r.header().uncompressed_size) for r in vrs)
+        files[name] = records, data, packed, (recording.path / "session.vrs").stat().st_size
+        assert validate(recording.path).problems == []
+    assert files["zstd"][:2] == files["none"][:2]
+    assert files["none"][2] == 0 < files["zstd"][2]
+    assert files["zstd"][3] < files["none"][3]
+
+
 def test_after_a_power_cut_only_what_is_proven_is_believed(tmp_path: Path) -> None:
     recording = played(tmp_path, ["imu"])
     recording.data("imu", 9)

@@ -11,7 +11,12 @@ import numpy.typing as npt
 
 from recorder.archives.ncore.format.component import Arrays, ComponentWriter, Metadata, check_name
 from recorder.archives.ncore.format.frames import FrameWriter
-from recorder.archives.ncore.format.models import CameraModel, IdealPinhole, RowOffsetSpinning
+from recorder.archives.ncore.format.models import (
+    CameraModel,
+    OpenCvPinhole,
+    RowOffsetSpinning,
+    Shutter,
+)
 from recorder.common.errors import ArchiveError
 from recorder.formats.zarr2 import Group
 
@@ -76,17 +81,18 @@ class IntrinsicsWriter(ComponentWriter):
         """Add a camera's model; an ArchiveError names an invalid parameter."""
         self._add(self._cameras, camera_id, model.attributes)
 
-    def placeholder(self, camera_id: str, resolution: tuple[int, int]) -> None:
+    def placeholder(
+        self, camera_id: str, resolution: tuple[int, int], shutter: Shutter = "GLOBAL"
+    ) -> None:
         """Add a model for an uncalibrated camera, because the loader requires one per camera.
 
-        The model is an ideal pinhole whose focal length is the width.  It is marked as not
-        measured by ``placeholder`` in the camera's attributes and by ``placeholder_cameras``, a
-        list in the component's metadata.
+        The model is OpenCV's pinhole without distortion, which loaders of all versions read; its
+        focal length is the width.  It is marked as not measured by ``placeholder`` in the camera's
+        attributes and by ``placeholder_cameras``, a list in the component's metadata.
         """
         width, height = resolution
-        model = IdealPinhole(
-            resolution, focal_length_px=(width, width), principal_point_px=(width / 2, height / 2)
-        )
+        center = width / 2, height / 2
+        model = OpenCvPinhole.of_distortion(resolution, (width, width), center, (), shutter)
         self.camera(camera_id, model)
         self._cameras[camera_id][PLACEHOLDER] = True
         self.metadata.setdefault("placeholder_cameras", []).append(camera_id)

@@ -99,7 +99,7 @@ def describe_store(path: Path, md5: str | None = None) -> tuple[Manifest, str]:
         manifest = msgspec.convert(root, prepare_type(Manifest))
     except ValueError as error:
         raise FormatError(f"{path}: is not an NCore {VERSION} store ({error})") from None
-    manifest.stores = [StoreEntry(path.name, md5 or store_md5(path), components)]
+    manifest.stores = [StoreEntry(path.name, store_md5(path) if md5 is None else md5, components)]
     return manifest, root["component_group_name"]
 
 

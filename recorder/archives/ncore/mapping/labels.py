@@ -16,9 +16,14 @@ from recorder.archives.ncore.format.labels import (
     LabelDescriptor,
     LabelType,
 )
-from recorder.archives.ncore.format.point_clouds import Attribute
-from recorder.archives.ncore.format.sequence import SequenceWriter
-from recorder.common.errors import FormatError
+from recorder.archives.ncore.format.point_clouds import (
+    Attribute,
+    CoordinateUnit,
+    TransformType,
+)
+from recorder.archives.ncore.format.sequence import DEFAULT, SequenceWriter
+from recorder.archives.shared_options import UnplacedKeys, choose_cuboids
+from recorder.common.errors import FormatError, SessionError
 from recorder.perception.frames import NS_PER_US
 from recorder.perception.labels import (
     MANUAL,
@@ -32,6 +37,12 @@ from recorder.perception.labels import (
 )
 from recorder.session.stream import Stream
 
+_UNITS: Mapping[str, CoordinateUnit] = {"meters": "METERS", "unitless": "UNITLESS"}
+_TRANSFORMS: Mapping[str, TransformType] = {
+    "invariant": "INVARIANT",
+    "direction": "DIRECTION",
+    "point": "POINT",
+}
 SEGMENT = "segment"
 """Channel of the virtual sensor ``_CAMERA`` that holds a class per pixel, as in roverd."""
 
@@ -44,10 +55,25 @@ def label_source(source: str) -> LabelSource:
 
 
 def pack_cuboids(context: PackingContext, sequence: SequenceWriter, frames: set[str]) -> int:
-    """Pack every set of ``_cuboids``; return the number of cuboids."""
+    """Pack each set of ``_cuboids`` as an instance; return the number of cuboids.
+
+    The instance ``default``, which loaders read unless another one is requested, is the set that
+    the option ``cuboids`` names, a set of that name, or the preferred set.
+    """
     count = 0
-    sets = {}
-    for file in cuboid_files(context.session.path):
+    files = cuboid_files(context.session.path)
+    own = next((file for file in files if file.name == DEFAULT), None)
+    default = choose_cuboids(context, files)
+    if own is not None and context.options["cuboids"] in (None, DEFAULT):
+        default = own
+    for file in files:
+        instance, unplaced = DEFAULT if file is default else file.name, UnplacedKeys()
+        if instance == DEFAULT and file is not default:
+            raise SessionError(f"{file.path}: the option cuboids names another set as {DEFAULT}")
+        if len(files) > 1:
+            context.notes.add(f"is the instance {instance}", f"_cuboids/{file.path.name}")
+        cuboids = sequence.cuboids(instance)
+        cuboids.metadata["sets"] = {file.name: dict(file.header)}
         outside = unknown = 0
         source = label_source(file.source)
         with context.locate_errors(f"_cuboids/{file.path.name}"):
@@ -59,7 +85,8 @@ def pack_cuboids(context: PackingContext, sequence: SequenceWriter, frames: set[
                 if not sequence.interval.holds(label["t_ns"] // NS_PER_US):
                     outside += 1
                     continue
-                sequence.cuboids().add([_cuboid(label, frame, source, file.source, where)])
+                cuboids.add([_cuboid(label, frame, source, file.source, where)])
+                unplaced.count(label)
                 count += 1
         subject = f"_cuboids/{file.path.name}"
         if outside:
@@ -70,9 +97,7 @@ def pack_cuboids(context: PackingContext, sequence: SequenceWriter, frames: set[
             context.notes.add(
                 f"{unknown} cuboids are relative to no sensor packed: left out", subject
             )
-        sets[file.name] = dict(file.header)
-    if sets:
-        sequence.cuboids().metadata["sets"] = sets
+        unplaced.note(context, subject)
     return count
 
 
@@ -199,16 +224,27 @@ def pack_clouds(context: PackingContext, sequence: SequenceWriter, frames: set[s
                     continue
                 if writer is None:
                     schema = {
-                        name: Attribute(str(values.dtype), values.shape[1:])
+                        name: Attribute(
+                            str(values.dtype),
+                            values.shape[1:],
+                            _TRANSFORMS[folder.transforms.get(name, "invariant")],
+                        )
                         for name, values in cloud.attributes.items()
                     }
                     writer = sequence.point_clouds(
                         folder.name,
+                        unit=_UNITS[folder.unit],
                         attributes=schema,
                         metadata={"header": dict(folder.index.header)},
                     )
                 with context.locate_errors(cloud.path.name):
-                    writer.cloud(cloud.t_ns, cloud.frame, cloud.xyz, cloud.attributes)
+                    writer.cloud(
+                        cloud.t_ns,
+                        cloud.frame,
+                        cloud.xyz,
+                        cloud.attributes,
+                        metadata=cloud.metadata,
+                    )
                 count += 1
         if left_out:
             where = f"outside of {_extent(context)}, or in no frame packed"

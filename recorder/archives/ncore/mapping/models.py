@@ -23,9 +23,10 @@ _HALF_PIXEL = 0.5
 """Offset of pixel coordinates.  In calibrations the centre of the first pixel is (0, 0), as in
 OpenCV.  NCore's pinhole and fisheye models put it at (0.5, 0.5), its F-theta model at (0, 0)."""
 
-_SHUTTERS = {
+ROLLING = "rolling-top-to-bottom"
+_SHUTTERS: Mapping[str, Shutter] = {
     "global": "GLOBAL",
-    "rolling-top-to-bottom": "ROLLING_TOP_TO_BOTTOM",
+    ROLLING: "ROLLING_TOP_TO_BOTTOM",
     "rolling-bottom-to-top": "ROLLING_BOTTOM_TO_TOP",
     "rolling-left-to-right": "ROLLING_LEFT_TO_RIGHT",
     "rolling-right-to-left": "ROLLING_RIGHT_TO_LEFT",
@@ -38,7 +39,7 @@ _WINDSHIELD: OptionTable = {
     "reference": Option("str", "FORWARD", "exact direction", choices=("FORWARD", "BACKWARD")),
 }
 _COMMON: OptionTable = {
-    "shutter": Option("str", "global", "order of exposure", choices=tuple(_SHUTTERS)),
+    "shutter": Option("str", None, "order of exposure", choices=tuple(_SHUTTERS)),
     "windshield": Option("map", None, "distortion outside of the camera"),
 }
 _LENS = {name: Option("float", None, "pixels", required=True) for name in ("fx", "fy", "cx", "cy")}
@@ -76,8 +77,39 @@ _TABLES: Mapping[str, OptionTable] = {
 }
 
 
-def camera_model(calibration: Calibration, name: str) -> CameraModel | None:
+def find_shutter(
+    calibration: Calibration, name: str, readout_ns: int
+) -> tuple[Shutter, str | None]:
+    """Return a camera's shutter, and a sentence if calibration and recording contradict each other.
+
+    The calibration decides.  Where it does not state the shutter, a readout is a rolling one, whose
+    rows are read from top to bottom.
+
+    Args:
+        calibration: the session's calibration.
+        name: name of the camera.
+        readout_ns: time from the first row to the last row, which the camera's driver knows; 0 if
+            all rows are exposed at once, or the time is not known.
+    """
+    stated = calibration.of(name).parameters.get("shutter")
+    if not isinstance(stated, str) or stated not in _SHUTTERS:
+        # The calibration does not state it, or wrongly: then `camera_model` rejects it.
+        return _SHUTTERS[ROLLING if readout_ns else "global"], None
+    note = None
+    if stated == "global" and readout_ns:
+        note = f"readout_ms is {readout_ns / 1e6:g}, but the calibration has shutter: global"
+    elif stated != "global" and not readout_ns:
+        note = f"the calibration has shutter: {stated}, but the recording has no readout_ms"
+    return _SHUTTERS[stated], note
+
+
+def camera_model(calibration: Calibration, name: str, shutter: Shutter) -> CameraModel | None:
     """Return the model of a camera; None if the calibration has no model.
+
+    Args:
+        calibration: the session's calibration.
+        name: name of the camera.
+        shutter: the camera's shutter, as `find_shutter` finds it.
 
     Raises:
         ConfigError: a parameter is missing, unknown or wrong; the message names file and key.
@@ -93,7 +125,6 @@ def camera_model(calibration: Calibration, name: str) -> CameraModel | None:
         outside = BivariateWindshield(
             **check_options(_WINDSHIELD, values["windshield"], f"{key}.windshield", fail)
         )
-    shutter: Any = _SHUTTERS[values["shutter"]]
     try:
         assert sensor.resolution is not None
         model = _MAKERS[sensor.model]((sensor.resolution, shutter, outside), values)

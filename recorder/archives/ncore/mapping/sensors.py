@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from recorder.archives.context import PackingContext
 from recorder.archives.ncore.format.frames import FrameWriter
-from recorder.archives.ncore.format.models import CameraModel
+from recorder.archives.ncore.format.models import CameraModel, Shutter
 from recorder.archives.ncore.format.point_clouds import PointCloudsWriter
 from recorder.archives.ncore.format.sequence import SequenceWriter
-from recorder.archives.ncore.mapping.models import camera_model
+from recorder.archives.ncore.mapping.models import camera_model, find_shutter
 from recorder.common.errors import FormatError
 from recorder.perception.camera.camera_pictures import Pictures
 from recorder.perception.frames import Exposures, FrameGate, kind_of
@@ -144,7 +144,7 @@ class Camera(Sensor):
     `recorder.perception.frames.Exposures`).
     """
 
-    boxes: LabelFile | None = None
+    boxes: Sequence[LabelFile] = ()
 
     def __post_init__(self) -> None:
         self._pictures = Pictures(self.stream, self.context.options["jpeg_quality"])
@@ -158,9 +158,17 @@ class Camera(Sensor):
         """Width and height in pixels."""
         return self._pictures.size
 
-    def model(self) -> CameraModel | None:
+    def find_shutter(self) -> Shutter:
+        """Return the shutter; note a contradiction between calibration and recording."""
+        readout_ns = self._exposures.readout_ns
+        shutter, contradiction = find_shutter(self.context.calibration, self.name, readout_ns)
+        if contradiction is not None:
+            self.note(f"{contradiction}: packed as {shutter}")
+        return shutter
+
+    def model(self, shutter: Shutter) -> CameraModel | None:
         """Return the calibrated model, if it fits the pictures."""
-        model = camera_model(self.context.calibration, self.name)
+        model = camera_model(self.context.calibration, self.name, shutter)
         if model is not None and tuple(model.resolution) != self.size:
             self.note(
                 "calibrated for {}x{}, but the pictures have {}x{}: placeholder intrinsics".format(
@@ -186,17 +194,18 @@ class Camera(Sensor):
         )
         if remark := self._pictures.remark():
             self.note(remark)
-        boxes = None if self.boxes is None else BoxReader(self.stream, self.boxes)
+        boxes = {
+            f"boxes@{file.set_name}" if file.set_name else "boxes": file for file in self.boxes
+        }
+        readers = {key: BoxReader(self.stream, file) for key, file in boxes.items()}
         for index, start_ns, end_ns in self.samples(self.start_ns):
             with self.context.locate_errors(self.name, index):
                 metadata = self.frame_metadata(index)
-                if boxes is not None:
-                    metadata["boxes"] = boxes.at(index)
+                metadata |= {key: reader.at(index) for key, reader in readers.items()}
                 image = self._pictures.jpeg(index)
                 writer.frame(start_ns, end_ns, image, "jpeg", metadata=metadata)
             yield end_ns
-        if self.boxes is not None:
-            writer.metadata["boxes"] = dict(self.boxes.header)
+        writer.metadata |= {key: dict(file.header) for key, file in boxes.items()}
         return writer
 
 
