@@ -172,7 +172,7 @@ class HesaiDecoder(PacketDecoder, PacketEncoder):
     ) -> Columns:
         model, count, returns = self._model, len(packets), len(self.returns)
         layout, begin = block_dtype(model), model.header
-        data = np.ascontiguousarray(packets[:, begin : begin + model.blocks * layout.itemsize])
+        data = packets[:, begin : begin + model.blocks * layout.itemsize]
         blocks = data.view(layout).reshape(count, self.columns, returns)
         azimuth = blocks["azimuth"][:, :, 0].astype("<u4")
         if model.fine:

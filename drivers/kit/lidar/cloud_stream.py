@@ -299,7 +299,7 @@ class CloudPacketStream:
         if self._keeps:
             arrived_ns, new = np.concatenate(sweep.arrived_ns), np.zeros(len(packets), np.bool_)
             epoch_ns = t_ns + self._offset_ns
-            data[PACKETS] = [pack_packets(packets, arrived_ns, new, t_ns, epoch_ns)]
+            data[PACKETS] = [pack_packets([packets], arrived_ns, new, t_ns, epoch_ns)]
         device_ns = np.array([int(times.max())], np.int64)
         yield Sample(name, np.array([t_ns], np.int64), data, device_ns)
         report: dict[str, Any] = {}

@@ -34,7 +34,7 @@ class LiveSource(SocketSource):
             that of this machine at which to receive.
     """
 
-    _batch, _gather_s = 1024, 0.015
+    _batch, _gather_s = 2048, 0.03
     _receiver: UdpReceiver
 
     def __init__(self, family: Family, control: Control | None = None) -> None:

@@ -12,20 +12,22 @@ can be made again (`drivers.kit.lidar.recorded`).  ::
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
 from recorder.codecs.beams import PACKETS
 from recorder.codecs.points import Column, pack_planes, points_dtype
-from recorder.codecs.shuffling import transpose
 from recorder.codecs.streams import ChannelSpec
 
 DEVICE, DEVICE_PACKET = "device.json", "packet"
 """File beside the channels with the packet, in hex, in which the device describes itself."""
 PACKET, AGE, STAMP, AGAIN = "packet", "age_ns", "stamp_ns", "again"
+_TIME_BYTES: Final = 8
 _MOST: Final = 1 << 14
 """Packets of a sweep at most."""
 
@@ -52,7 +54,7 @@ def packets_channel(packet_bytes: int) -> ChannelSpec:
 
 
 def pack_packets(
-    packets: Packets,
+    parts: Sequence[Packets],
     arrived_ns: Times,
     again: npt.NDArray[np.bool_],
     t_ns: int,
@@ -61,17 +63,25 @@ def pack_packets(
     """Pack the packets of a sweep to a frame of the channel.
 
     Args:
-        packets: u1 [packets, size].
+        parts: u1 [packets, size] each, in order; at least one.
         arrived_ns: i8 [packets], arrival.
         again: [packets], whether the sweep before has a packet, too.
         t_ns: the sweep's stamp, on the time base of the arrivals.
         epoch_ns: the same by the host's clock, epoch ns.
     """
-    age = (t_ns - arrived_ns).astype("<i8").view(np.uint8).reshape(-1, 8)
-    stamp = np.frombuffer(epoch_ns.to_bytes(8, "little", signed=True), np.uint8)[:, None]
-    stamps = np.ascontiguousarray(np.broadcast_to(stamp, (8, len(packets))))
-    planes = [transpose(np.ascontiguousarray(packets)), transpose(age), stamps]
-    return pack_planes([*planes, again.astype(np.uint8)[None]])
+    size, count = parts[0].shape[1], len(arrived_ns)
+    planes = np.empty((size + 2 * _TIME_BYTES + 1, count), np.uint8)
+    at = 0
+    for part in parts:  # each is copied once, to its place
+        if len(part):
+            cv2.transpose(np.ascontiguousarray(part), dst=planes[:size, at : at + len(part)])
+            at += len(part)
+    age = (t_ns - arrived_ns).astype("<i8").view(np.uint8).reshape(-1, _TIME_BYTES)
+    planes[size : size + _TIME_BYTES] = age.T
+    stamp = np.frombuffer(epoch_ns.to_bytes(_TIME_BYTES, "little", signed=True), np.uint8)
+    planes[size + _TIME_BYTES : -1] = stamp[:, None]
+    planes[-1] = again
+    return pack_planes([planes])
 
 
 @dataclass(slots=True)
@@ -144,7 +154,7 @@ class PacketLog:
             if self._batches[0].spare and self._batches[1].begin == end:
                 break
             self._batches.popleft()
-        return pack_packets(np.concatenate(packets), arrived, again, t_ns, epoch_ns)
+        return pack_packets(packets, arrived, again, t_ns, epoch_ns)
 
     def _find(self, column: int, *, first: bool) -> int:
         """Return the number of a column's packet."""
