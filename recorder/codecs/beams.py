@@ -14,6 +14,7 @@ from typing import Final, Literal
 import msgspec
 
 from recorder.common.errors import FormatError
+from recorder.common.struct_codec import prepare_type
 
 BEAMS: Final = "beams.json"
 PACKETS: Final = "packets.bin"
@@ -120,7 +121,7 @@ class Beams(msgspec.Struct, frozen=True, kw_only=True):
     def of_text(cls, text: str, where: str) -> Beams:
         """Parse the content of ``beams.json``; FormatError, which begins with `where`."""
         try:
-            beams = msgspec.json.decode(text, type=cls)
+            beams = msgspec.json.decode(text, type=prepare_type(cls))
         except msgspec.DecodeError as error:
             raise FormatError(f"{where}: {error}") from None
         if fault := beams._find_own_fault():

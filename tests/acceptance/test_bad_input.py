@@ -16,7 +16,8 @@ FAULTS_OF_THE_CONFIG = {
     ),
     'lidar: {driver: xens, source: "sim:"}': (
         "lidar.driver: no driver 'xens' (did you mean 'xsens'?); "
-        "known drivers: camera, can, gnss, imu, lidar, mmwave, ouster, topics, udp, xsens"
+        "known drivers: camera, can, gnss, hesai, imu, lidar, livox, mmwave, ouster, robosense, "
+        "topics, udp, velodyne, xsens"
     ),
     'camera: {driver: camera, source: "file:gone.mp4"}': (
         "camera.source: no such file: {folder}/gone.mp4"

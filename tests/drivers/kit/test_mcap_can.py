@@ -134,7 +134,7 @@ def test_messages_are_those_of_rosbags() -> None:
 
 def test_messages_that_cannot_be_are_refused() -> None:
     head = Header(START_NS, "")
-    with pytest.raises(FormatError, match="expected 13 items"):
+    with pytest.raises(FormatError, match="9 bytes are no array of 8 bytes"):
         encode_message(FRAME, CanFrame(head, 1, False, False, False, 8, bytes(9)))
     with pytest.raises(FormatError, match="length 65 with 65 bytes"):
         encode_message(FD_FRAME, FdFrame(head, 1, False, False, 65, bytes(65)))

@@ -28,11 +28,11 @@ from drivers.velodyne.driver import VelodyneDriver
 from drivers.velodyne.emulator import VelodyneEmulator
 from recorder.codecs.beams import BEAMS, Beams
 from recorder.common.errors import DeviceError, SourceError
-from recorder.config.driver_schema import DriverSchema
 from recorder.config.loading import load_config
 from recorder.config.options import check_options
 from recorder.config.settings import SensorEntry
 from recorder.formats.pcap.writer import MAPPED, PcapWriter
+from recorder.recording.supervisor.driver_registry import driver_schema
 from tests.drivers.kit.lidar.lidars import Account, Lidar, Packets, Times
 from tests.support.waiting import wait_until
 
@@ -448,10 +448,12 @@ def test_an_emulated_lidar_breaks_down_when_it_is_to(vendor: str) -> None:
 
 def test_the_config_for_lidars_loads() -> None:
     path = Path(__file__).parents[4] / "configs" / "lidars.yaml"
-    schema = lambda name: DriverSchema.of(name, VENDORS[name][0])  # noqa: E731
-    sensors = load_config(path, schema).sensors
+    sensors = load_config(path, driver_schema).sensors
     assert [(each.driver, each.scheme, each.live) for each in sensors] == [
         ("hesai", "hesai", True),
         ("velodyne", "velodyne", True),
+        ("robosense", "robosense", True),
+        ("livox", "livox", True),
     ]
-    assert len({each.options["lidar_port"] for each in sensors}) == 2
+    ports = [each.options["lidar_port"] for each in sensors if "lidar_port" in each.options]
+    assert len(set(ports)) == len(ports) > 2
