@@ -44,11 +44,16 @@ class PtcClient:
         if not name or (port and not port.isdecimal()):
             raise SourceError(f"{host!r} is not of the form HOST or HOST:PORT")
         try:
-            self._socket = socket.create_connection((name, int(port or ptc.PORT)), _CONNECT_S)
+            made = socket.create_connection((name, int(port or ptc.PORT)), _CONNECT_S)
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise DeviceError(f"PTC: {reason}") from None
-        self.here, self.there = self._socket.getsockname()[0], self._socket.getpeername()[0]
+        try:
+            self.here, self.there = made.getsockname()[0], made.getpeername()[0]
+        except OSError as error:  # the lidar has closed the connection already
+            made.close()
+            raise DeviceError(f"PTC: {error.strerror}") from None
+        self._socket = made
 
     def __enter__(self) -> PtcClient:
         return self

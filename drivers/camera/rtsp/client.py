@@ -120,6 +120,8 @@ class RtspClient:
             self._ask("PLAY", self._uri, {"Range": "npt=0.000-"}, deadline_ns)
         except ProtocolError as error:
             raise DeviceError(f"{self._where}: {error}") from None
+        except OSError as error:
+            raise self._make_loss_error(error) from None
         self._alive_ns = round(min(timeout_s / 2, _LONGEST_ALIVE_S) * 1e9)
         self._next_alive_ns = self._clock() + self._alive_ns
         return media

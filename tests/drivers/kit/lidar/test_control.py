@@ -192,6 +192,14 @@ def test_its_state_is_watched(vendor: str, captures: dict[str, str]) -> None:
             watch.close()
 
 
+def test_a_lidar_that_closes_its_connection_at_once_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(socket, "create_connection", lambda *_: socket.socket())
+    with pytest.raises(DeviceError, match="^PTC: Transport endpoint is not connected$"):
+        PtcClient("127.0.0.1")
+
+
 def is_lost(news: list[dict[str, Any]], watch: ControlWatch) -> bool:
     news.extend(watch.news())
     return any("refused" in each.get("control", "") for each in news)
