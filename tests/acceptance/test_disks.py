@@ -96,38 +96,22 @@ def test_a_root_that_cannot_be_recorded_to(disk: Disk, tmp_path: Path, how: str)
     assert {path.name for path in disk.left.iterdir()} <= {"fill", "old"}
 
 
-def test_a_disk_that_the_session_fills(disk: Disk, tmp_path: Path) -> None:
-    config = write_config(tmp_path / "c.yaml", f"{RADAR}\n{IMU}")
-    ran = disk.run(MOUNT, config, "--name", "new", "--duration", 30)
-    (said,) = ran.complaints
-    assert ran.code == 3
-    assert said.startswith(f"recorder run: {disk.root}/new: ended, since its disk is nearly full: ")
-    assert disk.old_session == disk.before
-    assert_nothing_lost(disk.left / "new")
-    assert_sound(disk.left / "new")
-    info = here("info", disk.left / "new", "--format", "json")
-    assert info.result["streams"]["radar"]["samples"] >= 2
-    assert info.result["streams"]["imu"]["samples"] >= 2
-
-
-@pytest.mark.campaign(weight=5)
-def test_a_disk_that_somebody_fills_in_mid_session(disk: Disk, tmp_path: Path) -> None:
-    config = write_config(tmp_path / "c.yaml", f"{RADAR}\n{IMU}")
-    mount = MOUNT.replace("12m", "200m")
-    mount += '; ( while [ ! -s "$root/new/radar/iq" ]; do sleep 0.05; done; sleep 0.5; '
-    mount += 'cat /dev/zero > "$root/fill" 2>&- ) & true'
-    ran = disk.run(mount, config, "--name", "new", "--duration", 30)
+def is_seen_by_commit(disk: Disk, ran: Ran) -> bool:
+    """Return whether a commit saw the disk become full, before the writer met it."""
     where = f"recorder run: {disk.root}/new:"
-    if ran.code == 1:  # the writer met the full disk before its next commit did
-        sealed = f"{where} sealed at its last commit: No space left on device"
-        assert ran.complaints == [sealed]
-    else:  # a commit saw the disk become full
-        assert ran.code == 3
-        *others, ended = ran.complaints
-        assert ended.startswith(f"{where} ended, since its disk is nearly full: ")
-        assert not [text for text in others if f"{disk.root}/new" not in text]
-    assert disk.old_session == disk.before
+    if ran.code == 1:
+        assert ran.complaints == [f"{where} sealed at its last commit: No space left on device"]
+        return False
+    assert ran.code == 3
+    *others, ended = ran.complaints
+    assert ended.startswith(f"{where} ended, since its disk is nearly full: ")
+    assert not [text for text in others if f"{disk.root}/new" not in text]
+    return True
 
+
+def check_committed(disk: Disk) -> None:
+    """All that the session's journal has must be there, and what was there before."""
+    assert disk.old_session == disk.before
     committed = read_journal(disk.left / "new/_recorder/commits").positions
     frames, samples = committed["radar"]["samples"], committed["imu"]["samples"]
     assert frames >= 1 and samples >= 2
@@ -144,3 +128,21 @@ def test_a_disk_that_somebody_fills_in_mid_session(disk: Disk, tmp_path: Path) -
         np.testing.assert_array_equal(frame, radar.frame(k))
     seq = column(disk.left / "new", "imu", "seq")[:samples]
     np.testing.assert_array_equal(seq, np.arange(samples))
+
+
+def test_a_disk_that_the_session_fills(disk: Disk, tmp_path: Path) -> None:
+    config = write_config(tmp_path / "c.yaml", f"{RADAR}\n{IMU}")
+    if is_seen_by_commit(disk, disk.run(MOUNT, config, "--name", "new", "--duration", 30)):
+        assert_nothing_lost(disk.left / "new")
+        assert_sound(disk.left / "new")
+    check_committed(disk)
+
+
+@pytest.mark.campaign(weight=5)
+def test_a_disk_that_somebody_fills_in_mid_session(disk: Disk, tmp_path: Path) -> None:
+    config = write_config(tmp_path / "c.yaml", f"{RADAR}\n{IMU}")
+    mount = MOUNT.replace("12m", "200m")
+    mount += '; ( while [ ! -s "$root/new/radar/iq" ]; do sleep 0.05; done; sleep 0.5; '
+    mount += 'cat /dev/zero > "$root/fill" 2>&- ) & true'
+    is_seen_by_commit(disk, disk.run(mount, config, "--name", "new", "--duration", 30))
+    check_committed(disk)

@@ -13,7 +13,7 @@ from drivers.kit import frozen_check
 from drivers.kit.driver import Item, Lost, Sample, State
 from drivers.kit.frozen_check import FROZEN_NS, FrozenCheck
 from recorder.codecs.streams import ChannelSpec, StreamSpec
-from tests.drivers.kit.test_device_life import Device, make_rig
+from tests.drivers.kit.test_device_life import Device, make_rig, until_committed
 from tests.drivers.kit.test_runner import Rig
 from tests.support.waiting import wait_until
 
@@ -148,6 +148,7 @@ def test_the_driver_of_a_frozen_device_reports_it(
         wait_until("the driver", lambda: causes() == ["frozen"])
         driver.moves = True
         wait_until("the driver", lambda: causes() == ["frozen", "moves"])
+        until_committed(rig, 1)  # the device gave its first samples before the session began
 
     account = rig.record(driver, during=freeze_and_move)
     assert account["samples"] >= 2 and causes() == ["frozen", "moves"]
