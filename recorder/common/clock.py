@@ -12,7 +12,10 @@ import os
 import select
 import threading
 import time
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
+
+_READS: Final = 20
+_SPAN_NS: Final = 100_000  # longest undisturbed reading of both clocks
 
 
 class Clock(Protocol):
@@ -29,6 +32,38 @@ class Clock(Protocol):
     def wait(self, event: threading.Event, seconds: float) -> bool:
         """Wait until `event` is set or `seconds` have passed; return True if it was set."""
         ...
+
+
+class ClockReading(NamedTuple):
+    """Both clocks at one moment, ns.
+
+    Attributes:
+        monotonic_ns, realtime_ns: the clocks.
+        span_ns: length of the reading, within which the moment lies.
+    """
+
+    monotonic_ns: int
+    realtime_ns: int
+    span_ns: int
+
+    @property
+    def offset_ns(self) -> int:
+        """The calendar clock minus the monotonic one."""
+        return self.realtime_ns - self.monotonic_ns
+
+
+def read_clocks(clock: Clock) -> ClockReading:
+    """Read both clocks; a process that loses the processor in between repeats the reading."""
+    best: ClockReading | None = None
+    for _ in range(_READS):
+        before_ns, realtime_ns = clock.monotonic_ns(), clock.realtime_ns()
+        span_ns = clock.monotonic_ns() - before_ns
+        if best is None or span_ns < best.span_ns:
+            best = ClockReading(before_ns + span_ns // 2, realtime_ns, span_ns)
+        if span_ns <= _SPAN_NS:
+            break
+    assert best is not None
+    return best
 
 
 class SystemClock:

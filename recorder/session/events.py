@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from recorder.codecs.streams import StreamSpec
-from recorder.common.clock import Clock
+from recorder.common.clock import Clock, read_clocks
 from recorder.common.files import AppendFile
 from recorder.common.text_format import format_seconds
 
@@ -72,12 +72,14 @@ class ClockWatch:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._offset_ns = clock.realtime_ns() - clock.monotonic_ns()
+        self._offset_ns = read_clocks(clock).offset_ns
 
     def step_ns(self) -> int | None:
         """Return the clock's step since the last call; None without one."""
-        offset_ns = self._clock.realtime_ns() - self._clock.monotonic_ns()
-        step_ns, self._offset_ns = offset_ns - self._offset_ns, offset_ns
+        reading = read_clocks(self._clock)
+        if reading.span_ns > _CLOCK_STEP_NS:  # on a very busy machine: the next call knows more
+            return None
+        step_ns, self._offset_ns = reading.offset_ns - self._offset_ns, reading.offset_ns
         return step_ns if abs(step_ns) > _CLOCK_STEP_NS else None
 
 

@@ -23,7 +23,7 @@ from msgspec import UNSET
 
 import recorder
 from recorder.bus.messages import SessionPlan as SessionPlan
-from recorder.common.clock import Clock
+from recorder.common.clock import Clock, read_clocks
 from recorder.common.errors import SessionError, StorageError, UsageError
 from recorder.common.files import Disk
 from recorder.config.names import check_name
@@ -94,7 +94,7 @@ def read_session_json(session: Path) -> dict[str, Any]:
 
 def create_session_json(plan: SessionPlan, clock: Clock, boot_id: str) -> dict[str, Any]:
     """Return the ``session.json`` of a session that begins now, without its name."""
-    realtime_ns, mono_ns = clock.realtime_ns(), clock.monotonic_ns()
+    mono_ns, realtime_ns, _ = read_clocks(clock)
     start_ns = plan.source_start_ns
     if start_ns is None:
         start_ns = realtime_ns if plan.offset_ns is UNSET else mono_ns + plan.offset_ns

@@ -8,7 +8,9 @@ import signal
 
 import pytest
 
-from recorder.common.clock import SignalEvent, SystemClock
+from recorder.common.clock import SignalEvent, SystemClock, read_clocks
+from recorder.session.events import ClockWatch
+from tests.manual_clock import ManualClock
 
 
 def test_a_handler_may_set_what_the_main_thread_waits_for() -> None:
@@ -48,3 +50,37 @@ def test_a_signal_wakes_in_a_process_of_many_descriptors() -> None:
         for fd in held:
             os.close(fd)
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+class _Interrupted(ManualClock):
+    """Its reader loses the processor after reading the calendar clock, for 20 ms a time."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(1_000_000_000)
+        self.times = times
+
+    def realtime_ns(self) -> int:
+        now_ns = super().realtime_ns()
+        if self.times > 0:
+            self.times -= 1
+            self.advance(0.02)
+        return now_ns
+
+
+def test_both_clocks_are_read_at_one_moment() -> None:
+    true_ns = ManualClock(1_000_000_000).realtime_ns() - 1_000_000_000
+    reading = read_clocks(_Interrupted(3))
+    assert (reading.offset_ns, reading.span_ns) == (true_ns, 0)
+    assert read_clocks(_Interrupted(1000)).span_ns == 20_000_000
+
+
+def test_a_reader_that_loses_the_processor_sees_no_step() -> None:
+    clock = _Interrupted(0)
+    watch = ClockWatch(clock)
+    for times in (3, 1000):
+        clock.times = times
+        assert watch.step_ns() is None
+    clock.times = 2
+    clock.step_realtime(2.5)
+    assert watch.step_ns() == 2_500_000_000
+    assert watch.step_ns() is None

@@ -16,6 +16,7 @@ from drivers.kit.lidar.form import FormChangedError
 from drivers.kit.socket_source import TELL_NS, SocketSource
 from drivers.kit.udp_socket import Batch, UdpReceiver, is_multicast, make_cap_warning, parse_address
 from recorder.codecs.streams import StreamSpec
+from recorder.common.clock import SystemClock, read_clocks
 from recorder.common.errors import DeviceError, SourceError
 
 _READ_S: Final = 0.2
@@ -44,7 +45,7 @@ class LiveSource(SocketSource):
         self._device = np.empty(0, np.uint8)
         self._others = 0
         self._change: DeviceError | None = None  # follows what is queued
-        self._offset_ns = time.time_ns() - time.monotonic_ns()  # steps of the host are none here
+        self._offset_ns = read_clocks(SystemClock()).offset_ns  # steps of the host are none here
         self._watch: ControlWatch | None = None
         self._opened: dict[str, Any] = {}
         interface = self._sensor.options["interface"]

@@ -16,6 +16,7 @@ from drivers.kit.topics.middleware import Arrival
 from drivers.kit.topics.reception import PublishersChanged
 from drivers.kit.topics.source import GONE_NS, Event, TopicConnection, describe_loss
 from recorder.codecs.streams import StreamSpec
+from recorder.common.clock import SystemClock, read_clocks
 from recorder.common.errors import DeviceError, FormatError, SourceError
 from recorder.formats.bags.messages import ABOUT_DEVICE, DECODERS, Decode, Kind
 from recorder.formats.ros2.messages import PacketScan
@@ -165,7 +166,7 @@ class TopicSource:
         if payloads:
             packets = np.frombuffer(b"".join(payloads), np.uint8).reshape(-1, size)
             stamps = np.array(times, np.int64)
-            offset_ns = time.time_ns() - time.monotonic_ns()
+            offset_ns = read_clocks(SystemClock()).offset_ns
             yield from self._stream.take(packets, stamps, stamps + offset_ns)
 
     def close(self) -> None:

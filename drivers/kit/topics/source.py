@@ -29,6 +29,7 @@ from drivers.kit.topics.middleware import Arrival, ArrivalQueue, Middleware, Pub
 from drivers.kit.topics.pictures import PictureConverter, picture_data
 from drivers.kit.topics.reception import Loss, PublishersChanged, Reception
 from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.common.clock import SystemClock, read_clocks
 from recorder.common.errors import DeviceError, FormatError, SourceError
 from recorder.formats.bags.messages import DECODERS, Kind
 from recorder.formats.bags.timing import read_stamp
@@ -337,7 +338,7 @@ class LiveTopicSource(Driver):
 
     def _sweep(self, arrival_ns: int, cloud: Cloud) -> Sample:
         data, end_ns = self._clouds.convert(cloud)
-        age_ns = arrival_ns + time.time_ns() - time.monotonic_ns() - cloud.header.stamp_ns
+        age_ns = arrival_ns + read_clocks(SystemClock()).offset_ns - cloud.header.stamp_ns
         t_ns = self._clouds.find_time(arrival_ns, age_ns, end_ns)
         t_ns = self._last_sweep_ns = max(self._last_sweep_ns + 1, t_ns)
         t_dev_ns = np.array([max(0, cloud.header.stamp_ns + end_ns)], np.int64)

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from recorder.common.clock import SystemClock, read_clocks
 from recorder.common.process_setup import start_thread
 from recorder.recording.logs import INFO, WARNING, ReportEvent
 
@@ -149,7 +150,7 @@ def clock_state(run: Run | None = None) -> dict[str, Any]:
     """Return the state shown in the module's example; takes seconds if a time daemon hangs."""
     return {
         "kernel": kernel_clock(),
-        "realtime_minus_monotonic_ns": time.time_ns() - time.monotonic_ns(),
+        "realtime_minus_monotonic_ns": read_clocks(SystemClock()).offset_ns,
         "daemon": time_daemon(run or _run),
         "ptp": ptp_clocks(),
         "pps": pulses(),

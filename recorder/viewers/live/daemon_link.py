@@ -17,6 +17,7 @@ from typing import Any
 
 from recorder.bus.control.client import Client, DaemonError
 from recorder.bus.control.requests import MOST_AGE_S
+from recorder.common.clock import SystemClock, read_clocks
 from recorder.common.errors import RecorderError, UsageError
 from recorder.session.accounts import read_accounts
 from recorder.session.reader import Session
@@ -204,7 +205,7 @@ class LiveBackend:
             if session["offset_ns"] is not None:  # the writer runs
                 self._hub.offset_ns = session["offset_ns"]
             return
-        offset_ns = time.time_ns() - time.monotonic_ns()
+        offset_ns = read_clocks(SystemClock()).offset_ns
         if abs(offset_ns - self._hub.offset_ns) > _STEP_NS:
             self._hub.offset_ns = offset_ns
 
