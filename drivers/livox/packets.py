@@ -209,5 +209,6 @@ def decode_imu(payload: bytes) -> tuple[int, npt.NDArray[np.float32], npt.NDArra
     if header["data_type"] != IMU:
         raise FormatError("a packet of points, not of the IMU")
     values = np.frombuffer(payload, POINT[IMU], 1, HEADER.itemsize)[0]
-    acc = (values["acc"].astype(np.float64) * GRAVITY_M_S2).astype("<f4")
+    with np.errstate(over="ignore"):  # a damaged packet has any numbers
+        acc = (values["acc"].astype(np.float64) * GRAVITY_M_S2).astype("<f4")
     return int(header["t_ns"] & _LATEST_NS), acc, values["avel"].astype("<f4")
