@@ -54,7 +54,7 @@ endef
 # The packages of these locks, and no file that has another digest.  -qq: of pip errors alone are shown,
 # not its warnings about places of packages that this machine does not have.
 define install_locked
-	$(1)/bin/python -m pip install -qq --no-deps --require-hashes --only-binary :all: \
+	$(1)/bin/python -m pip install -qq --no-deps --require-hashes --only-binary :all: --no-binary empy \
 	    $(foreach group,$(2),--requirement requirements/$(group).lock)
 endef
 

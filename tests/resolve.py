@@ -21,6 +21,8 @@ FOR_DEVELOPERS: Final = frozenset({"conformance", "browser", "docs"})
 """Extras that nobody needs who runs the recorder; `make demo` installs ``dev``."""
 WITHOUT_WHEELS: Final = {"3.14": frozenset({"odometry"})}
 """Extras of which a pin has no wheel for a Python."""
+FROM_SOURCE: Final = ("empy",)
+"""Packages without any wheel; they are plain Python, and ROS 2 needs them."""
 
 
 def extras(python: str) -> list[str]:
@@ -37,6 +39,7 @@ def resolve(machine: str, python: str) -> list[str]:
         *("pip", "compile", ROOT / "pyproject.toml", "--quiet"),
         *("--python", sys.executable, "--python-version", python),
         *("--python-platform", f"{machine}-manylinux_2_28", "--only-binary", ":all:"),
+        *(word for name in FROM_SOURCE for word in ("--no-binary", name)),
         *("--constraint", PINS, "--no-header", "--no-annotate"),
     ]
     if machine == "aarch64":
