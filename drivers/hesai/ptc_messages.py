@@ -189,7 +189,7 @@ def check_ptp(wanted: Mapping[str, Any]) -> str | None:
         if name not in allowed:
             return f"unknown key {name!r}; the keys are {', '.join(allowed)}"
         if not allowed[name][0]:
-            return f"{name}: {value!r} is none of {allowed[name][1]}"
+            return f"{name}: {value!r} is wrong; allowed: {allowed[name][1]}"
     return None
 
 

@@ -15,7 +15,7 @@ _PPS_STATES: Final = ("Absent", "Synchronizing", "Locked", "Error")
 
 
 def parse_position(packet: bytes) -> dict[str, Any] | None:
-    """Return the state in a position packet, in the values of a `State`; None: it is none.
+    """Return the state in a position packet, in the values of a `State`; None for others.
 
     Temperatures are only in packets of newer firmware.
     """

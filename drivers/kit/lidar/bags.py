@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from typing import Final
 
-import numpy as np
-
 from drivers.kit.driver import Item, Lost
-from drivers.kit.lidar.family import Family, PacketStream
+from drivers.kit.lidar.family import Family, PacketStream, convert_payloads
 from drivers.kit.lidar.stream import FIRST, SweepStream
 from drivers.kit.mcap_source import clock_steps, open_bag
 from recorder.codecs.streams import StreamSpec
@@ -60,7 +58,7 @@ class BagSource:
             raise self._sensor.fault(error) from None
 
     def open(self) -> Sequence[StreamSpec]:
-        """Find the topics and the first packet; SourceError if there is none."""
+        """Find the topics and the first packet; SourceError if no packet is found."""
         bag = self._bag
         try:
             topic, _ = choose_topic(
@@ -138,22 +136,12 @@ class BagSource:
         return Lost(self._sensor.name, self._last_ns, "corrupt", None, detail=detail)
 
     def _convert(self, timed: Timed) -> Iterator[Item]:
-        size = self._stream.packet_bytes
-        payloads: list[bytes] = []
-        times: list[int] = []
+        yield from convert_payloads(self._family, self._stream, self._read_payloads(timed))
+
+    def _read_payloads(self, timed: Timed) -> Iterator[tuple[int, bytes]]:
         for t_ns, payload in _list_packets(timed, self._last_ns):
-            self._last_ns = t_ns = max(self._last_ns, t_ns)
-            if (items := self._family.convert_side_packet(payload, t_ns)) is not None:
-                yield from items
-            elif len(payload) == size:
-                payloads.append(payload)
-                times.append(t_ns)
-            else:
-                yield from self._stream.take_other(payload)
-        if payloads:
-            packets = np.frombuffer(b"".join(payloads), np.uint8).reshape(-1, size)
-            stamps = np.array(times, np.int64)
-            yield from self._stream.take(packets, stamps, stamps)
+            self._last_ns = max(self._last_ns, t_ns)
+            yield self._last_ns, payload
 
     def close(self) -> None:
         self._bag.close()

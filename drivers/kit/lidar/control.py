@@ -138,7 +138,11 @@ def choose_destination(wanted: str | None, present: str, here: str) -> str:
 
 
 def parse_ipv4(text: str, name: str) -> bytes:
-    """Return the bytes of an IPv4 address; DeviceError, which begins with `name`, if it is none."""
+    """Return the bytes of an IPv4 address.
+
+    Raises:
+        DeviceError: the text is no address; begins with `name`.
+    """
     try:
         return ipaddress.IPv4Address(text).packed
     except ValueError:

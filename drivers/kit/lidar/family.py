@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+
+import numpy as np
 
 from drivers.kit.driver import Item, SensorConfig
 from drivers.kit.lidar.calibration import (
@@ -116,6 +118,43 @@ class PacketStream(Protocol):
     def take_other(self, packet: bytes) -> Iterator[Item]: ...
 
     def finish(self) -> Iterator[Item]: ...
+
+
+def convert_payloads(
+    family: Family, stream: PacketStream, payloads: Iterable[tuple[int, bytes]], offset_ns: int = 0
+) -> Iterator[Item]:
+    """Convert the payloads of a message in their order.
+
+    Args:
+        family: the lidar's family, which knows packets about the device.
+        stream: takes the packets with ranges.
+        payloads: CLOCK_MONOTONIC or epoch time, ns, and bytes of each.
+        offset_ns: the epoch minus these times.
+
+    Raises:
+        FormChangedError: as `PacketStream.take`, after all payloads before.
+    """
+    whole: list[bytes] = []
+    times: list[int] = []
+
+    def take() -> Iterator[Item]:
+        if whole:
+            packets = np.frombuffer(b"".join(whole), np.uint8).reshape(len(whole), -1)
+            stamps = np.array(times, np.int64)
+            whole.clear()
+            times.clear()
+            yield from stream.take(packets, stamps, stamps + offset_ns)
+
+    for t_ns, payload in payloads:
+        if (items := family.convert_side_packet(payload, t_ns)) is not None:
+            yield from items
+        elif len(payload) == stream.packet_bytes:
+            whole.append(payload)
+            times.append(t_ns)
+        else:
+            yield from take()
+            yield from stream.take_other(payload)
+    yield from take()
 
 
 class Family(ABC):

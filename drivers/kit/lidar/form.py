@@ -21,7 +21,7 @@ class FormWatch:
 
     Args:
         decoder: of the packets at first.
-        make_decoder: returns the decoder of a packet; FormatError where there is none.
+        make_decoder: returns the decoder of a packet; FormatError if no decoder fits it.
     """
 
     def __init__(

@@ -6,10 +6,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-import numpy as np
-
 from drivers.kit.driver import Item, Lost, SensorConfig, State
-from drivers.kit.lidar.family import Family
+from drivers.kit.lidar.family import Family, convert_payloads
 from drivers.kit.lidar.form import FormChangedError
 from drivers.kit.topics.connect import parse_address
 from drivers.kit.topics.middleware import Arrival
@@ -151,23 +149,14 @@ class TopicSource:
             self._last_ns = max(self._last_ns, event.t_mono_ns)
             yield Lost(name, self._last_ns, "corrupt", None, detail={"reason": str(error)})
             return
-        size = self._stream.packet_bytes
-        payloads: list[bytes] = []
-        times: list[int] = []
+        offset_ns = read_clocks(SystemClock()).offset_ns
+        payloads = self._read_payloads(event)
+        yield from convert_payloads(self._family, self._stream, payloads, offset_ns)
+
+    def _read_payloads(self, event: Arrival) -> Iterator[tuple[int, bytes]]:
         for payload, t_ns in self._read_packets(event):
-            self._last_ns = t_ns = max(self._last_ns, t_ns)
-            if (items := self._family.convert_side_packet(payload, t_ns)) is not None:
-                yield from items
-            elif len(payload) == size:
-                payloads.append(payload)
-                times.append(t_ns)
-            else:
-                yield from self._stream.take_other(payload)
-        if payloads:
-            packets = np.frombuffer(b"".join(payloads), np.uint8).reshape(-1, size)
-            stamps = np.array(times, np.int64)
-            offset_ns = read_clocks(SystemClock()).offset_ns
-            yield from self._stream.take(packets, stamps, stamps + offset_ns)
+            self._last_ns = max(self._last_ns, t_ns)
+            yield self._last_ns, payload
 
     def close(self) -> None:
         """Release nothing: the connection stays for the next opening."""

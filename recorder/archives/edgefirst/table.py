@@ -141,7 +141,7 @@ class ExistingTable:
 
     @classmethod
     def inspect(cls, path: Path) -> ExistingTable:
-        """Read the metadata of any table; raise an ArchiveError if it is none."""
+        """Read the metadata of any table; raise an ArchiveError if the file is no table."""
         try:
             with pa.OSFile(str(path)) as file:
                 reader = ipc.open_file(file)

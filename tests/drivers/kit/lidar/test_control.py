@@ -386,12 +386,12 @@ def test_a_connection_ends_with_its_block(captures: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("wanted", "fault"),
     [
-        ({"profile": "gPTP"}, "profile: 'gPTP' is none of 1588v2"),
-        ({"domain": 300}, "domain: 300 is none of 0 to 127"),
-        ({"log_intervals": [1, 2]}, "log_intervals: .* is none of three whole numbers"),
-        ({"log_intervals": "abc"}, "log_intervals: .* is none of three whole numbers"),
+        ({"profile": "gPTP"}, "profile: 'gPTP' is wrong; allowed: 1588v2"),
+        ({"domain": 300}, "domain: 300 is wrong; allowed: 0 to 127"),
+        ({"log_intervals": [1, 2]}, "log_intervals: .* is wrong; allowed: three whole numbers"),
+        ({"log_intervals": "abc"}, "log_intervals: .* is wrong; allowed: three whole numbers"),
         ({"clock": 1}, "unknown key 'clock'; the keys are profile, domain"),
-        ({"domain": []}, "domain: .* is none of 0 to 127"),
+        ({"domain": []}, "domain: .* is wrong; allowed: 0 to 127"),
     ],
 )
 def test_wrong_settings_of_ptp_are_named(wanted: dict[str, Any], fault: str) -> None:

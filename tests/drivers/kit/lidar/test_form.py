@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 
+from drivers.kit.lidar.family import convert_payloads
 from drivers.kit.lidar.form import FormChangedError, FormWatch
 from tests.campaigns import Campaign
 from tests.drivers.kit.lidar.lidars import START_NS, Account, Lidar
@@ -35,6 +36,19 @@ def test_another_form_ends_the_stream_by_its_name(model: str, mode: int, wanted:
             for packet in then:
                 account.take(stream.take_other(packet.tobytes()))
     assert account.columns == 600 * before.decoder.columns  # all before is given
+
+
+def test_what_a_message_has_before_another_form_is_given() -> None:
+    before, after = Lidar("PandarXT32", 0x39), Lidar("PandarXT16", 0x39)
+    first, t_ns = before.send(before.turn(600))
+    then, _ = after.send(after.turn(40))
+    stream, account = before.start(first), Account()
+    stream._form = FormWatch(before.decoder, after.family.make_decoder)
+    times = [*t_ns.tolist(), *[int(t_ns[-1])] * len(then)]
+    message = zip(times, [packet.tobytes() for packet in (*first, *then)], strict=True)
+    with pytest.raises(FormChangedError, match="a PandarXT16 in 4 mm"):
+        account.take(convert_payloads(before.family, stream, message))
+    assert account.columns == 600 * before.decoder.columns
 
 
 def test_damaged_packets_are_no_other_form() -> None:
