@@ -141,20 +141,13 @@ def show_played(foreground: Foreground, show: ShowShare, duration_s: float, stat
 
 
 def _finish(args: argparse.Namespace, plan: Plan, outcome: Outcome, stopped: bool) -> int:
-    from recorder.cli.post_session import Completion
+    from recorder.cli.post_session import complete_played
     from recorder.cli.run import judge_session
     from recorder.perception.recorded_poses import write_poses
 
-    if outcome.sealed is None:
-        if plan.poses is not None:
-            write_poses(outcome.session, plan.poses)
-        with Completion(outcome.session, simulated=False) as completion:
-            completion.finish()
-    if why := outcome.sealed or outcome.full:
-        note(f"recorder import: {why}")
-    if stopped:
-        note("recorder import: stopped; the session holds a part of the recording")
-    exit_code = outcome.exit_code or int(stopped)
+    if outcome.sealed is None and plan.poses is not None:
+        write_poses(outcome.session, plan.poses)
+    exit_code = complete_played("import", outcome, stopped, "the recording")
     happened = judge_session(outcome.session)
     result = {
         "session": outcome.session,

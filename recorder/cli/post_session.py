@@ -6,10 +6,13 @@ import contextlib
 import subprocess
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from recorder.cli.output import note
 from recorder.common.errors import RecorderError
+
+if TYPE_CHECKING:
+    from recorder.recording.foreground import Outcome
 
 _LAST = "_pose/meta.json"
 """The file that is written last."""
@@ -28,6 +31,25 @@ def write_labels(session: Path) -> None:
     """Write the simulated world's ground truth into a session."""
     if not run_separately("drivers.sim", "annotate", str(session)):
         note(f"{session}: {_NO_LABELS}")
+
+
+def complete_played(command: str, outcome: Outcome, stopped: bool, rest: str) -> int:
+    """Complete a session of played sources, and tell how it ended; return the exit code.
+
+    Args:
+        command: such as ``import``, for the notes.
+        outcome: how the session ended.
+        stopped: somebody has stopped it.
+        rest: what a session that was stopped has only a part of.
+    """
+    if outcome.sealed is None:
+        with Completion(outcome.session, simulated=False) as completion:
+            completion.finish()
+    if why := outcome.sealed or outcome.full:
+        note(f"recorder {command}: {why}")
+    if stopped:
+        note(f"recorder {command}: stopped; the session holds a part of {rest}")
+    return outcome.exit_code or int(stopped)
 
 
 class SeparateProcess:

@@ -146,17 +146,10 @@ def _make_config(session: Session, options: dict[str, dict[str, Any]], folder: P
 
 
 def _finish(args: argparse.Namespace, outcome: Outcome, stopped: bool) -> int:
-    from recorder.cli.post_session import Completion
+    from recorder.cli.post_session import complete_played
     from recorder.cli.run import judge_session
 
-    if outcome.sealed is None:
-        with Completion(outcome.session, simulated=False) as completion:
-            completion.finish()
-    if why := outcome.sealed or outcome.full:
-        note(f"recorder redecode: {why}")
-    if stopped:
-        note("recorder redecode: stopped; the session holds a part of the sweeps")
-    exit_code = outcome.exit_code or int(stopped)
+    exit_code = complete_played("redecode", outcome, stopped, "the sweeps")
     happened = judge_session(outcome.session)
     result = {
         "session": outcome.session,
