@@ -32,6 +32,8 @@ TIMES: Final = Column("t_offset", "u4", unit="ns", desc="time after the sweep's 
 _NEAR: Final = 2
 """Packets by which numbers and times of packets may differ."""
 _LATEST: Final = np.iinfo(np.uint32).max
+_DRIFT: Final = 500e-6
+"""Most by which a device's clock drifts against the host's."""
 
 Times = npt.NDArray[np.int64]
 Points = npt.NDArray[Any]
@@ -129,6 +131,7 @@ class CloudPacketStream:
         self._channels = (*cloud_channels(columns), *kept)
         self._sweep: _Sweep | None = None
         self._last: tuple[int, int, int] | None = None  # number, device time, arrival
+        self._least_delay_ns = 0.0  # from a packet's device time to its arrival, two clocks
         self._resets = False
         self._corrupt = self._offset_ns = 0
         self._state: dict[str, Any] = {}
@@ -225,6 +228,9 @@ class CloudPacketStream:
             self._sweep.packets.append(ordered.packets[begin:end].copy())
             self._sweep.arrived_ns.append(ordered.t_ns[begin:end])
             self._sweep.arrival_ns = int(ordered.t_ns[end - 1])
+            delay_ns = int((ordered.t_ns[begin:end] - times[begin:end]).min())
+            since_ns = self._sweep.arrival_ns - self._last[2] if self._last is not None else 0
+            self._least_delay_ns = min(delay_ns, self._least_delay_ns + _DRIFT * since_ns)
             self._last = int(numbers[end - 1]), int(times[end - 1]), self._sweep.arrival_ns
 
     def _break(self, number: int, time_ns: int, arrival_ns: int) -> Iterator[Item]:
@@ -232,18 +238,22 @@ class CloudPacketStream:
         decoder, sweep = self._decoder, self._sweep
         interval_ns, period_ns = decoder.interval_ns, decoder.period_ns
         position = number - decoder.number_base
+        delay_ns = arrival_ns - time_ns
         if sweep is None or self._last is None:
-            self._sweep = _Sweep(time_ns)
+            self._sweep, self._least_delay_ns = _Sweep(time_ns), delay_ns
             return
         before, before_ns, before_arrival_ns = self._last
         step = (number - before) % decoder.number_span
         passed = (time_ns - before_ns) / interval_ns
-        waited = (arrival_ns - before_arrival_ns) / interval_ns
-        per_sweep = period_ns / interval_ns
-        # The device's clock may step; a capture may have no stamps.
+        waited_ns = arrival_ns - before_arrival_ns
+        # The device's clock may step: a network holds packets up, but none comes before it was
+        # sent.  A capture may have no stamps.
+        earlier_ns = self._least_delay_ns - _DRIFT * waited_ns - delay_ns
         stepped = passed <= 0 or (
-            waited > 0 and abs(passed - waited) > max(per_sweep / 2, 3 * _NEAR)
+            waited_ns > 0 and earlier_ns > max(period_ns / 2, 3 * _NEAR * interval_ns)
         )
+        if stepped:
+            self._least_delay_ns = delay_ns
         follows = abs(step - passed) <= _NEAR or (stepped and number > before)
         reset = number < before and not follows
         self._resets |= reset

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from drivers.kit.lidar.decoder import Packets
 from drivers.livox.commands import PUSH, Command, encode_values
@@ -82,3 +84,15 @@ def write_device(path: Path, sent: list[tuple[int, int, bytes]]) -> Path:
 
 def count_points(item: Any) -> int:
     return int(item.data["grid"][0, 1])
+
+
+def arrive(
+    dice: random.Random, order: npt.NDArray[np.int64], interval_ns: int
+) -> npt.NDArray[np.int64]:
+    """When packets arrive that were sent in that order, where a network holds some up for a while."""
+    times = np.maximum.accumulate(START_NS + order * interval_ns)
+    for _ in range(dice.randrange(3)):
+        begin_ns = int(dice.choice(times.tolist()))
+        end_ns = begin_ns + dice.choice([15, 70, 250]) * 1_000_000
+        times[(times >= begin_ns) & (times < end_ns)] = end_ns
+    return times

@@ -24,6 +24,7 @@ from tests.drivers.livox.rig import (
     START_NS,
     Lidar,
     arrivals,
+    arrive,
     count_points,
     push_packet,
     write_device,
@@ -139,8 +140,27 @@ def account(items: list[Item]) -> tuple[int, int, int]:
     return sum(count_points(s) // 96 for s in samples(items)), missing, lost
 
 
+@pytest.mark.parametrize("step_s", [-20, -0.3, 0.3, 1.2, 20])
+def test_a_step_of_the_clock_is_no_loss(step_s: float) -> None:
+    """Also not after an hour in which nothing came and the clock fell behind."""
+    lidar, hour_ns, behind_ns = Lidar(resets=False), 3600 * 10**9, 1_440_000_000
+    sent = START_NS + np.arange(900) * INTERVAL_NS + np.repeat([0, hour_ns, hour_ns], 300)
+    device = sent + np.repeat([0, -behind_ns, round(step_s * 1e9) - behind_ns], 300)
+    packets = lidar.decoder.encode(lidar.values(900), device, np.arange(900))
+    stream = make_stream(lidar)
+    items = [*stream.take(packets, sent, sent), *stream.finish()]
+    recorded, missing, _ = account(items)
+    assert (recorded, missing) == (900, round((hour_ns - behind_ns) / INTERVAL_NS))
+
+
+def make_stream(lidar: Lidar) -> CloudPacketStream:
+    options = check_options(LivoxDriver.options, {})
+    sensor = SensorConfig("lidar", "pcap", "", options)
+    return CloudPacketStream(sensor, lidar.decoder, live=False)
+
+
 def send_with_faults(seed: int) -> None:
-    """Recorded and counted packets are those that were sent, whatever is lost or reordered."""
+    """Recorded and counted packets are those that were sent, whatever is lost, reordered or held up."""
     dice = random.Random(seed)
     lidar = Lidar(CARTESIAN, resets=dice.random() < 0.5, seed=seed)
     count = dice.randrange(200, 2500)
@@ -155,17 +175,13 @@ def send_with_faults(seed: int) -> None:
     window = dice.choice([0, 3])
     copies = [k for k in kept[1:] if dice.random() < 0.02]
     mixed = sorted([*kept[1:], *copies], key=lambda k: k + dice.random() * window)
-    order = [kept[0], *mixed]
-    options = check_options(LivoxDriver.options, {})
-    stream = CloudPacketStream(
-        SensorConfig("lidar", "pcap", "", options), lidar.decoder, live=False
-    )
+    order = np.array([kept[0], *mixed])
+    stream = make_stream(lidar)
     items: list[Item] = []
-    at = 0
+    at, times = 0, arrive(dice, order, INTERVAL_NS)
     while at < len(order):
-        part = np.array(order[at : (at := at + dice.choice([1, 7, 64, 500]))])
-        arrived = np.maximum.accumulate(START_NS + part * INTERVAL_NS)
-        items += stream.take(packets[part], arrived, arrived)
+        part = slice(at, at := at + dice.choice([1, 7, 64, 500]))
+        items += stream.take(packets[order[part]], times[part], times[part])
     items += stream.finish()
     recorded, missing, lost = account(items)
     assert recorded == len(kept)

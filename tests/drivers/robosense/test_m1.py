@@ -22,7 +22,7 @@ from recorder.formats.pcap.writer import PcapWriter
 from recorder.perception.lidar.device_clouds import DeviceCloud
 from tests.campaigns import seeded
 from tests.drivers.kit.lidar.packet_messages import HOST, SENSOR
-from tests.drivers.livox.rig import count_points
+from tests.drivers.livox.rig import arrive, count_points
 from tests.drivers.livox.test_driver import account
 from tests.drivers.robosense.rig import DIFOP, MSOP, START_NS
 from tests.support.devices import make_driver, play, samples, states
@@ -102,7 +102,7 @@ def test_a_capture_gives_sweeps_and_states(tmp_path: Path) -> None:
 
 
 def send_with_faults(seed: int) -> None:
-    """Recorded and counted packets are those that were sent, whatever is lost or reordered."""
+    """Recorded and counted packets are those that were sent, whatever is lost, reordered or held up."""
     dice = random.Random(seed)
     dual, count = dice.random() < 0.5, dice.randrange(500, 4000)
     packets = make_packets(count, dual=dual, first=dice.randrange(2000), seed=seed)
@@ -119,9 +119,9 @@ def send_with_faults(seed: int) -> None:
     options = check_options(RobosenseDriver.options, {})
     stream = CloudPacketStream(SensorConfig("lidar", "pcap", "", options), decoder, live=False)
     items: list[Item] = []
-    for part in np.array_split(order, max(1, len(order) // 100)):
-        arrived = START_NS + np.maximum.accumulate(part) * round(decoder.interval_ns)
-        items += stream.take(packets[part], arrived, arrived)
+    times = arrive(dice, order, round(decoder.interval_ns))
+    for part in np.array_split(np.arange(len(order)), max(1, len(order) // 100)):
+        items += stream.take(packets[order[part]], times[part], times[part])
     items += stream.finish()
     recorded = sum(count_points(s) // POINTS for s in samples(items))
     assert recorded == len(kept)
