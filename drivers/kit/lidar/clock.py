@@ -15,6 +15,8 @@ _NEAR_S: Final = 1.0
 """Offsets within it are those of a network's clocks and of the time on the wire."""
 _DAY_S: Final = 86_400
 _STEP_S: Final = 0.2
+DRIFT: Final = 500e-6
+"""Most by which a device's clock drifts against the host's."""
 
 _KNOWN: Final = (
     (37.0, _NEAR_S, "it is ahead by the leap seconds: PTP's time scale (TAI), not UTC"),

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from drivers.kit.clouds import GRID, cloud_channels
 from drivers.kit.driver import Item, Lost, Sample, SensorConfig, State, incomplete
-from drivers.kit.lidar.clock import ClockWatch
+from drivers.kit.lidar.clock import DRIFT, ClockWatch
 from drivers.kit.lidar.decoder import Packets
 from drivers.kit.lidar.order import Ordered, TimeOrder
 from drivers.kit.lidar.raw_packets import pack_packets, packets_channel
@@ -32,8 +32,6 @@ TIMES: Final = Column("t_offset", "u4", unit="ns", desc="time after the sweep's 
 _NEAR: Final = 2
 """Packets by which numbers and times of packets may differ."""
 _LATEST: Final = np.iinfo(np.uint32).max
-_DRIFT: Final = 500e-6
-"""Most by which a device's clock drifts against the host's."""
 
 Times = npt.NDArray[np.int64]
 Points = npt.NDArray[Any]
@@ -230,7 +228,7 @@ class CloudPacketStream:
             self._sweep.arrival_ns = int(ordered.t_ns[end - 1])
             delay_ns = int((ordered.t_ns[begin:end] - times[begin:end]).min())
             since_ns = self._sweep.arrival_ns - self._last[2] if self._last is not None else 0
-            self._least_delay_ns = min(delay_ns, self._least_delay_ns + _DRIFT * since_ns)
+            self._least_delay_ns = min(delay_ns, self._least_delay_ns + DRIFT * since_ns)
             self._last = int(numbers[end - 1]), int(times[end - 1]), self._sweep.arrival_ns
 
     def _break(self, number: int, time_ns: int, arrival_ns: int) -> Iterator[Item]:
@@ -248,7 +246,7 @@ class CloudPacketStream:
         waited_ns = arrival_ns - before_arrival_ns
         # The device's clock may step: a network holds packets up, but none comes before it was
         # sent.  A capture may have no stamps.
-        earlier_ns = self._least_delay_ns - _DRIFT * waited_ns - delay_ns
+        earlier_ns = self._least_delay_ns - DRIFT * waited_ns - delay_ns
         stepped = passed <= 0 or (
             waited_ns > 0 and earlier_ns > max(period_ns / 2, 3 * _NEAR * interval_ns)
         )

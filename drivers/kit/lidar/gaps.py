@@ -13,14 +13,18 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from drivers.kit.lidar.clock import DRIFT
 from drivers.kit.lidar.columns import Columns
 
 _NEAR: Final = 3.0
 """Columns by which the edges of the field of view vary from turn to turn."""
 _UNEVEN: Final = 0.05
 """Share by which the motor's speed may differ from the set one."""
+_STEP: Final = 0.75
+"""Turns from which on a step of the device's clock could hide a loss, or look like one."""
 
 Counts = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 
 class AzimuthGaps:
@@ -42,6 +46,7 @@ class AzimuthGaps:
         self._per_packet, self._per_turn = per_packet, turn / step
         self._views: list[tuple[int, int]] = []  # parts left out: last and next azimuth
         self._last: tuple[int, int, int] | None = None  # of the last column
+        self._least_delay_ns: float = np.inf  # from a column's time to its arrival, two clocks
 
     def find(self, columns: Columns) -> Counts:
         """Return the number of columns that are missing before each one, i8 [columns].
@@ -62,9 +67,9 @@ class AzimuthGaps:
         waited = np.diff(host_ns, prepend=first[2]) / step_ns
         allowed = np.maximum(2, _UNEVEN * turned)
         agrees = (passed > 0) & (np.abs(self._beyond_turns(passed - turned)) < allowed)
-        # The clock may have stepped by whole turns, for which the host has not waited; packets may
-        # have been held up, and a capture may have no stamps.
-        agrees &= (waited == 0) | (passed - waited < 0.75 * self._per_turn)
+        # The clock may have stepped by whole turns.  A capture may have no stamps.
+        doubtful = agrees & (waited != 0) & (passed - waited >= _STEP * self._per_turn)
+        agrees &= ~self._find_steps(host_ns - t_ns, host_ns, agrees, doubtful)
         turns = np.maximum(np.rint((waited - turned) / self._per_turn), 0)
         by_host = np.rint(turned + turns * self._per_turn)
         missing = np.where(agrees, np.rint(passed), by_host).astype(np.int64) - 1
@@ -76,6 +81,28 @@ class AzimuthGaps:
             if self._ends_view(edges):
                 missing[at] -= round((edges[1] - edges[0]) % turn / self._step) - 1
         return np.maximum(missing, 0)
+
+    def _find_steps(
+        self, delay_ns: Counts, host_ns: Counts, agrees: Flags, doubtful: Flags
+    ) -> Flags:
+        """Return which doubtful columns follow a step of the clock, bool [columns].
+
+        The others were held up by less than those before them: none comes before it was sent.
+        """
+        steps, begin = np.zeros(len(doubtful), np.bool_), 0
+        least = self._least_delay_ns
+        if self._last is not None:
+            least += DRIFT * max(0, int(host_ns[0]) - self._last[2])
+        for at in np.flatnonzero(doubtful | ~agrees).tolist():
+            if begin < at:
+                least = min(least, float(delay_ns[begin:at].min()))
+            begin = at
+            if doubtful[at]:
+                steps[at] = least - delay_ns[at] > _STEP * self._per_turn * self._column_ns
+            if steps[at] or not agrees[at]:
+                least = np.inf
+        self._least_delay_ns = min(least, float(delay_ns[begin:].min()))
+        return steps
 
     def _beyond_turns(self, difference: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         half = self._per_turn / 2

@@ -15,6 +15,7 @@ from drivers.kit.lidar.decoder import Packets
 from drivers.livox.commands import PUSH, Command, encode_values
 from drivers.livox.packets import CARTESIAN, POINT, LivoxDecoder, make_packet
 from recorder.formats.pcap.writer import PcapWriter
+from tests.drivers.kit.lidar.lidars import hold_up
 from tests.drivers.kit.lidar.packet_messages import HOST, SENSOR
 
 START_NS = 1_700_000_000_000_000_000
@@ -89,10 +90,5 @@ def count_points(item: Any) -> int:
 def arrive(
     dice: random.Random, order: npt.NDArray[np.int64], interval_ns: int
 ) -> npt.NDArray[np.int64]:
-    """When packets arrive that were sent in that order, where a network holds some up for a while."""
-    times = np.maximum.accumulate(START_NS + order * interval_ns)
-    for _ in range(dice.randrange(3)):
-        begin_ns = int(dice.choice(times.tolist()))
-        end_ns = begin_ns + dice.choice([15, 70, 250]) * 1_000_000
-        times[(times >= begin_ns) & (times < end_ns)] = end_ns
-    return times
+    """When packets arrive that were sent in that order, and that a network may hold up."""
+    return hold_up(dice, np.maximum.accumulate(START_NS + order * interval_ns))

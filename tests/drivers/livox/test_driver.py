@@ -160,7 +160,7 @@ def make_stream(lidar: Lidar) -> CloudPacketStream:
 
 
 def send_with_faults(seed: int) -> None:
-    """Recorded and counted packets are those that were sent, whatever is lost, reordered or held up."""
+    """Recorded and counted packets are those that were sent, with losses, reordering and delays."""
     dice = random.Random(seed)
     lidar = Lidar(CARTESIAN, resets=dice.random() < 0.5, seed=seed)
     count = dice.randrange(200, 2500)

@@ -102,7 +102,7 @@ def test_a_capture_gives_sweeps_and_states(tmp_path: Path) -> None:
 
 
 def send_with_faults(seed: int) -> None:
-    """Recorded and counted packets are those that were sent, whatever is lost, reordered or held up."""
+    """Recorded and counted packets are those that were sent, with losses, reordering and delays."""
     dice = random.Random(seed)
     dual, count = dice.random() < 0.5, dice.randrange(500, 4000)
     packets = make_packets(count, dual=dual, first=dice.randrange(2000), seed=seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 import struct
 from collections.abc import Iterable
@@ -181,3 +182,12 @@ def read_real(data: Path, folder: str) -> tuple[Packets, Times]:
                 payloads.append(message[begin + 8 : begin + 8 + length])
                 stamps.append(seconds * 10**9 + nanos)
     return np.frombuffer(b"".join(payloads), np.uint8).reshape(len(stamps), -1), np.array(stamps)
+
+
+def hold_up(dice: random.Random, times: Times) -> Times:
+    """When packets arrive that a network holds up for a while, twice at most; i8 [packets], ns."""
+    for _ in range(dice.randrange(3)):
+        begin_ns = int(dice.choice(times.tolist()))
+        end_ns = begin_ns + dice.choice([15, 70, 250]) * 1_000_000
+        times = np.where((times >= begin_ns) & (times < end_ns), end_ns, times)
+    return times

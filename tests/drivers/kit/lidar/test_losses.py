@@ -15,6 +15,7 @@ from tests.drivers.kit.lidar.lidars import (
     Packets,
     Times,
     feed,
+    hold_up,
 )
 
 NUMBERLESS = ["VLP-16", "Puck Hi-Res", "HDL-32E", "VLP-32C", "VLS-128"]
@@ -34,8 +35,11 @@ def disturb(dice: random.Random, count: int, most: int) -> list[int]:
     return [0, *sorted([*arriving[1:], *copies], key=lambda n: n + dice.random() * late)]
 
 
-def arrive(packets: Packets, t_ns: Times, arriving: list[int]) -> tuple[Packets, Times]:
-    return packets[arriving], np.maximum.accumulate(t_ns[arriving])
+def arrive(
+    dice: random.Random, packets: Packets, t_ns: Times, arriving: list[int]
+) -> tuple[Packets, Times]:
+    """Return what arrives, and when: a network may hold packets up."""
+    return packets[arriving], hold_up(dice, np.maximum.accumulate(t_ns[arriving]))
 
 
 def check(account: Account, lidar: Lidar, arriving: list[int]) -> None:
@@ -64,7 +68,7 @@ def test_packets_with_numbers(model: str, seed: int) -> None:
     per_turn = int(1e9 / lidar.rate_hz / lidar.decoder.column_ns / lidar.decoder.columns)
     packets, t_ns = lidar.send(lidar.turn(3 * per_turn), dice.choice([0, 2**32 - 900]))
     arriving = disturb(dice, len(packets), dice.choice([4, 40, per_turn, 2 * per_turn]))
-    arrived = arrive(packets, t_ns, arriving)
+    arrived = arrive(dice, packets, t_ns, arriving)
     account = feed(lidar.start(packets), *arrived, batch=dice.choice([7, 64, 500]))
     check(account, lidar, arriving)
 
@@ -80,7 +84,7 @@ def test_packets_without_numbers(model: str, seed: int) -> None:
     start_ns = 1_700_000_000 * SECOND_NS + dice.randrange(3600) * SECOND_NS
     packets, t_ns = lidar.send(lidar.turn(3 * per_turn, start_ns, dice.randrange(36000)))
     arriving = disturb(dice, len(packets), dice.choice([4, 40, per_turn, 2 * per_turn]))
-    arrived = arrive(packets, t_ns, arriving)
+    arrived = arrive(dice, packets, t_ns, arriving)
     account = feed(lidar.start(packets), *arrived, batch=dice.choice([7, 64, 500]))
     check(account, lidar, arriving)
 
