@@ -347,6 +347,7 @@ def test_eight_sensors_lose_nothing_and_are_packed(tmp_path: Path, campaign: Cam
             stream = session.stream(name)
             assert stream.t_ns is not None and len(stream.t_ns) > 10, name
             if (period_ns := DEVICE_PERIODS_NS.get(name)) is not None:
+                assert stream.t_dev_ns is not None
                 steps = np.diff(stream.t_dev_ns)
                 assert np.all(np.abs(steps - period_ns) < period_ns / 2), name
     packed = recorder("finalize", path, "--to", ",".join(available()), "--format", "json")
