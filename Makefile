@@ -39,7 +39,7 @@ SPREAD = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # What makes and checks the product, not the product.
 TOOLS := tests/benchmarks tests/mutants tests/supply
 
-.PHONY: demo wheel wheel-demo resolve sizes live test test-tools test-browser test-campaign test-long test-topics browser lint \
+.PHONY: demo installed wheel wheel-demo resolve sizes live test test-tools test-browser test-campaign test-long test-topics browser lint \
     conformance bench bench-all soak fuzz lock licences sbom release \
     mutants notebook site pictures clean install service-python environment uninstall
 
@@ -71,6 +71,9 @@ $(DSTAMP): $(STAMP) requirements/docs.lock
 $(BSTAMP): $(STAMP) requirements/browser.lock
 	$(call install_locked,$(VENV),browser)
 	@touch $@
+
+# All that .venv may hold.
+installed: $(STAMP) $(DSTAMP) $(BSTAMP)
 
 $(SSTAMP): requirements/constraints-supply.txt
 	$(call make_venv,$(SVENV))

@@ -36,6 +36,8 @@ from tests.drivers.camera.model_numbers import read_frame_number
 from tests.drivers.mmwave.spectra import Spectrum
 from tests.drivers.ouster.caster import in_target, off_surface
 
+pytestmark = pytest.mark.campaign(weight=2)
+
 Floats = npt.NDArray[np.float64]
 
 COUNTS = {"camera": 30, "imu": 100, "lidar": 10, "lidar_imu": 100, "radar": 20}

@@ -47,6 +47,8 @@ from tests.formats.pcap.test_datagrams import ethernet, ipv4, pcap, udp
 from tests.formats.ros2.kit import STORE
 from tests.recording.writer.vrs_session import stream_of
 
+pytestmark = pytest.mark.campaign(weight=2)
+
 SECOND_NS = 1_000_000_000
 START_NS = 1_700_000_000_000_000_000
 FRAMES = 360  # of a second, with CAN FD

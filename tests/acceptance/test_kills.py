@@ -93,6 +93,7 @@ def test_a_killed_writer_loses_nothing(config: Path, undisturbed: Path, seed: in
         assert not [e for e in session.events() if e["type"] == "lost"]
 
 
+@pytest.mark.campaign(weight=10)
 def test_what_dies_with_the_supervisor_is_recovered_and_packed(
     config: Path,
 ) -> None:

@@ -29,6 +29,7 @@ class QuickRun(Run):
         return self.capsys.readouterr().out
 
 
+@pytest.mark.campaign(weight=10)
 def test_no_output_has_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
