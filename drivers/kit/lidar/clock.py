@@ -15,6 +15,8 @@ _NEAR_S: Final = 1.0
 """Offsets within it are those of a network's clocks and of the time on the wire."""
 _DAY_S: Final = 86_400
 _STEP_S: Final = 0.2
+_LASTING_S: Final = 3.0
+"""Time for which packets are later than before: the device's clock was set back."""
 DRIFT: Final = 500e-6
 """Most by which a device's clock drifts against the host's."""
 
@@ -33,10 +35,18 @@ _KNOWN: Final = (
 
 
 class ClockWatch:
-    """Watch of a device's clock."""
+    """Watch of a device's clock.
+
+    A network may hold packets up, but none comes before it was sent: one that was under way for
+    less than the least so far shows that the clock was set ahead.  That it was set back shows in
+    times that decrease, or in a delay that lasts.
+    """
 
     def __init__(self) -> None:
         self._last: tuple[int, int] | None = None  # the host's and the device's time
+        self._least_ns = 0.0  # from a packet's time to its arrival, two clocks
+        self._since_ns: int | None = None  # the host's time since which packets are late
+        self._late_ns = 0  # the least delay since then
 
     def take(self, host_ns: int, device_ns: int) -> dict[str, Any]:
         """Return what is new about the clock, in the values of a `State`.
@@ -49,13 +59,27 @@ class ClockWatch:
             host_ns: arrival of a packet, epoch ns.
             device_ns: its time by the device, epoch ns.
         """
-        before, self._last = self._last, (host_ns, device_ns)
+        before, self._last, delay_ns = self._last, (host_ns, device_ns), host_ns - device_ns
         if before is None:
-            return describe_offset((device_ns - host_ns) / _SECOND_NS)
-        step_ns = (device_ns - before[1]) - (host_ns - before[0])
-        if abs(step_ns) < _STEP_S * _SECOND_NS:
-            return {}
-        offset = describe_offset((device_ns - host_ns) / _SECOND_NS)
+            self._least_ns = delay_ns
+            return describe_offset(-delay_ns / _SECOND_NS)
+        waited_ns, limit_ns = max(0, host_ns - before[0]), _STEP_S * _SECOND_NS
+        later_ns = delay_ns - self._least_ns
+        if later_ns <= limit_ns:
+            self._since_ns = None
+            if later_ns >= -limit_ns - DRIFT * waited_ns:
+                self._least_ns = min(delay_ns, self._least_ns + DRIFT * waited_ns)
+                return {}
+        elif device_ns > before[1] - limit_ns:
+            if self._since_ns is None:
+                self._since_ns, self._late_ns = host_ns, delay_ns
+            self._late_ns = min(self._late_ns, delay_ns)
+            if host_ns - self._since_ns < _LASTING_S * _SECOND_NS:
+                return {}
+            delay_ns = self._late_ns
+        step_ns = round(self._least_ns - delay_ns)
+        self._least_ns, self._since_ns = delay_ns, None
+        offset = describe_offset(-delay_ns / _SECOND_NS)
         return {"device_clock_step_ns": step_ns, **offset}
 
 

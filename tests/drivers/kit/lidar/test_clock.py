@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -46,6 +48,27 @@ def test_an_offset_is_reported_once_and_a_step_when_it_comes() -> None:
     found = watch.take(NOON_NS + 100 * SECOND_NS, NOON_NS + 100 * SECOND_NS)
     assert found["device_clock_step_ns"] == pytest.approx(-37 * SECOND_NS, abs=10_000_000)
     assert found["device_clock_offset_s"] == 0.0
+
+
+def test_packets_that_are_held_up_are_no_step() -> None:
+    """A network holds packets up for two seconds, again and again, and they come in a burst."""
+    watch, found = ClockWatch(), list[dict[str, Any]]()
+    for packet in range(2000):
+        sent_ns = NOON_NS + packet * SECOND_NS // 100
+        held = packet % 500 >= 300
+        came_ns = NOON_NS + (packet // 500 * 500 + 500) * SECOND_NS // 100 if held else sent_ns
+        found.append(watch.take(came_ns + 1000, sent_ns))
+    assert [values for values in found[1:] if values] == []
+
+
+def test_a_clock_that_is_set_back_a_little_is_told_when_it_lasts() -> None:
+    watch, found = ClockWatch(), list[dict[str, Any]]()
+    for packet in range(1000):
+        host_ns = NOON_NS + packet * SECOND_NS // 2
+        found.append(watch.take(host_ns, host_ns - (packet >= 300) * 400_000_000))
+    (told,) = [values for values in found[1:] if values]
+    assert told["device_clock_step_ns"] == pytest.approx(-400_000_000, abs=1)
+    assert found.index(told) == 306
 
 
 @pytest.mark.parametrize("host_off_s", [0, 1200, -1200])
