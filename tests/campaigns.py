@@ -170,16 +170,18 @@ class Selector:
     """Selects values for an exhaustive loop: some, the same in each run, or all.
 
     Args:
-        seed: of the selection; None: all values are tried.
+        seed: of the selection.
+        part: of the values that is tried at least.
     """
 
-    def __init__(self, seed: str | None) -> None:
-        self._dice = None if seed is None else random.Random(seed)
+    def __init__(self, seed: str, part: float = 0.0) -> None:
+        self._dice, self._part = random.Random(seed), part
 
     def __call__(self, values: Iterable[T], count: int) -> list[T]:
-        """The first and the last value and some between, at most `count`, in their order."""
+        """The first and the last value and some between in their order: `count`, or the part."""
         every = list(values)
-        if self._dice is None or len(every) <= count:
+        count = max(count, math.ceil(self._part * len(every)))
+        if len(every) <= count:
             return every
         between = self._dice.sample(range(1, len(every) - 1), count - 2)
         return [every[0], *(every[k] for k in sorted(between)), every[-1]]

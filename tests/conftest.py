@@ -119,8 +119,9 @@ def campaign(request: pytest.FixtureRequest) -> Iterator[campaigns.Campaign | No
 
 @pytest.fixture
 def select(request: pytest.FixtureRequest) -> campaigns.Selector:
-    """The selection of an exhaustive loop's values; in a campaign, all of them."""
-    return campaigns.Selector(None if _is_campaign(request.config) else request.node.nodeid)
+    """The selection of an exhaustive loop's values; in a campaign, the part that is to be done."""
+    part = request.config.option.campaign_part if _is_campaign(request.config) else 0.0
+    return campaigns.Selector(request.node.nodeid, part)
 
 
 def _spread(items: list[pytest.Item]) -> None:

@@ -142,4 +142,5 @@ def test_a_selection_has_both_ends_and_is_the_same_in_each_run() -> None:
     assert (chosen[0], chosen[-1]) == (0, 999)
     assert chosen == Selector("a test")(range(1000), 20) != Selector("other")(range(1000), 20)
     assert Selector("a test")(range(20), 20) == list(range(20))
-    assert Selector(None)(range(1000), 20) == list(range(1000))
+    assert Selector("a test", 1.0)(range(1000), 20) == list(range(1000))
+    assert len(Selector("a test", 0.1)(range(1000), 20)) == 100
