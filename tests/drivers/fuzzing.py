@@ -6,7 +6,6 @@ import os
 import random
 from pathlib import Path
 
-COUNT = 100_000
 GROWTH = 24 << 20
 
 

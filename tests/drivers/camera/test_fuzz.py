@@ -16,7 +16,7 @@ from drivers.camera.model_output import encode_part
 from drivers.camera.pictures import Shot
 from recorder.common.errors import DeviceError, RecorderError, StreamChangedError
 from tests.drivers.camera.rig import jpeg
-from tests.drivers.fuzzing import COUNT, mutated
+from tests.drivers.fuzzing import mutated
 
 pytestmark = pytest.mark.campaign(weight=5)
 
@@ -87,17 +87,17 @@ class Peer:
         self.open -= 1
 
 
-def test_the_socket() -> None:
+def test_the_socket(mutations: int) -> None:
     peer = Peer()
     camera = HttpCamera("c", "http", "//c/", connecting=peer.connect, clock=lambda: peer.now_ns)
     shots, ends, last_ns = 0, 0, 0
     start_kb = 0
-    while peer.sent < COUNT:
-        if not start_kb and peer.sent > COUNT // 10:
+    while peer.sent < mutations:
+        if not start_kb and peer.sent > mutations // 10:
             start_kb = peak_kb()
         try:
             camera.open()
-            while peer.sent < COUNT:
+            while peer.sent < mutations:
                 for event in camera.read(0.2):
                     assert event.t_ns > last_ns or not isinstance(event, Shot)
                     last_ns = max(last_ns, event.t_ns)
@@ -107,6 +107,6 @@ def test_the_socket() -> None:
             ends += 1
         camera.close()
         assert peer.open == 0
-    assert shots > COUNT / 3
-    assert ends < COUNT / 10
+    assert shots > mutations / 3
+    assert ends < mutations / 10
     assert peak_kb() - start_kb < 40_000

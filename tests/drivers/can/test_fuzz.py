@@ -12,7 +12,7 @@ from drivers.kit.driver import Lost, Sample, State
 from recorder.common.errors import SourceError
 from tests.drivers.can.rig import WRITERS, driver_for, frames, write_log
 from tests.drivers.can.test_logs import drive
-from tests.drivers.fuzzing import COUNT, GROWTH, mutated, resident
+from tests.drivers.fuzzing import GROWTH, mutated, resident
 from tests.support.devices import play_out
 
 PARTS = (bytes(16), b"\xff" * 8, b"LOBJ", b" 1  123  Rx  d 8 ", b"(1.0) can0 1#R9\n", b"\n")
@@ -54,8 +54,8 @@ def test_mutated_logs(tmp_path: Path) -> None:
 
 
 @pytest.mark.campaign(weight=60)
-def test_many_mutated_logs(tmp_path: Path) -> None:
+def test_many_mutated_logs(tmp_path: Path, mutations: int) -> None:
     run(tmp_path, 2000, seed=4)
     before = resident()
-    run(tmp_path, COUNT, seed=5)
+    run(tmp_path, mutations, seed=5)
     assert resident() - before < GROWTH

@@ -15,7 +15,7 @@ import pytest
 from drivers.mmwave.frames import AssembledFrame, FrameAssembler, MissedFrames
 from drivers.mmwave.packets import PAYLOAD_BYTES, make_packets
 from recorder.common.errors import DeviceError, ProtocolError
-from tests.drivers.fuzzing import COUNT, GROWTH, resident
+from tests.drivers.fuzzing import GROWTH, resident
 from tests.drivers.mmwave.rig import Rig, recording, valid
 from tests.support.devices import samples, terminal
 
@@ -47,13 +47,13 @@ def forged(rng: random.Random, number: int) -> bytes:
 
 
 @pytest.mark.parametrize("size", [1000, 32_768, 786_432])
-def test_mutated_packets_at_the_assembler(size: int) -> None:
+def test_mutated_packets_at_the_assembler(size: int, mutations: int) -> None:
     rng = random.Random(size)
     stream = make_packets(np.ones(PAYLOAD_BYTES * 4096, np.uint8), 0)
     assembler, number, refused, frames = FrameAssembler(size), 0, 0, 0
     rows = np.zeros((256, 1536), np.uint8)
     fed, before, given = 0, 0, 0
-    while fed < COUNT:
+    while fed < mutations:
         count = rng.randrange(1, 257)
         sizes = np.zeros(count, np.int64)
         for k in range(count):
@@ -79,12 +79,12 @@ def test_mutated_packets_at_the_assembler(size: int) -> None:
             refused += 1
         if refused or number >= 4096:
             assembler, number, given, refused = FrameAssembler(size), 0, 0, 0
-        if fed > COUNT // 4:
+        if fed > mutations // 4:
             before = before or resident()
     assert frames and resident() - before < GROWTH
 
 
-def test_mutated_packets_at_the_drivers_socket(tmp_path: Path) -> None:
+def test_mutated_packets_at_the_drivers_socket(tmp_path: Path, mutations: int) -> None:
     """They come between the radar's own; the driver may start anew, and goes on."""
     path, _ = recording(tmp_path, 50)
     rng = random.Random(3)
@@ -95,7 +95,7 @@ def test_mutated_packets_at_the_drivers_socket(tmp_path: Path) -> None:
     ):
         rig.driver.open()
         before, sent = 0, 0
-        while sent < COUNT:
+        while sent < mutations:
             for _ in range(100):
                 raw = mutated(rng, packet) if rng.random() < 0.9 else forged(rng, 1000)
                 stranger.sendto(raw, ("127.0.0.1", rig.ports["data_port"]))
@@ -105,7 +105,7 @@ def test_mutated_packets_at_the_drivers_socket(tmp_path: Path) -> None:
             except DeviceError:
                 rig.driver.close()
                 rig.driver.open()
-            if sent > COUNT // 4:
+            if sent > mutations // 4:
                 before = before or resident()
         assert resident() - before < GROWTH
         with contextlib.suppress(DeviceError):  # that of the last mutants

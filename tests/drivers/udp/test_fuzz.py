@@ -11,7 +11,7 @@ import pytest
 from drivers.kit.driver import Lost, State
 from recorder.common.errors import FormatError, SourceError
 from recorder.formats.pcap.datagrams import Datagram, read_datagrams
-from tests.drivers.fuzzing import COUNT, GROWTH, mutated, resident
+from tests.drivers.fuzzing import GROWTH, mutated, resident
 from tests.drivers.udp.rig import driver_for, payloads
 from tests.formats.pcap.test_datagrams import ethernet, ipv4, ipv6, pcap, pcapng, udp
 from tests.support.devices import opened, play_out, read_all
@@ -73,10 +73,10 @@ def test_mutated_captures(tmp_path: Path) -> None:
 
 
 @pytest.mark.campaign(weight=40)
-def test_many_mutated_captures(tmp_path: Path) -> None:
+def test_many_mutated_captures(tmp_path: Path, mutations: int) -> None:
     run(tmp_path, 2000, seed=2)
     before = resident()
-    run(tmp_path, COUNT, seed=3)
+    run(tmp_path, mutations, seed=3)
     assert resident() - before < GROWTH
 
 

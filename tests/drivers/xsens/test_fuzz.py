@@ -15,7 +15,7 @@ from drivers.world.imu import SimulatedImu
 from drivers.xsens.commands import make_outputs
 from drivers.xsens.model import ImuPackets
 from drivers.xsens.packets import MAX_MESSAGE
-from tests.drivers.fuzzing import COUNT, GROWTH, mutated, resident
+from tests.drivers.fuzzing import GROWTH, mutated, resident
 from tests.drivers.xsens.rig import MtiRig
 from tests.support.devices import losses, samples
 
@@ -39,7 +39,7 @@ def damaged(count: int, seed: int) -> Iterator[bytes]:
                 yield mutated(rng, bytes(data), STARTS)
 
 
-def test_the_drivers_port() -> None:
+def test_the_drivers_port(mutations: int) -> None:
     """The driver goes on through all of it, and records what comes whole behind it."""
     with MtiRig(rate=1000.0, driver={"timeout_s": 60}, outputs=["euler_angles"]) as rig:
         rig.driver.open()
@@ -52,7 +52,7 @@ def test_the_drivers_port() -> None:
 
         def write() -> None:
             gathered = b""
-            for message in damaged(COUNT, seed=3):
+            for message in damaged(mutations, seed=3):
                 gathered += message
                 if len(gathered) > 2000:
                     os.write(master, gathered)
@@ -75,11 +75,11 @@ def test_the_drivers_port() -> None:
                 assert int(item.t_ns[0]) > last_ns
                 last_ns = int(item.t_ns[-1])
                 received += item.count
-            if received < COUNT // 40:
+            if received < mutations // 40:
                 before = resident()
         thread.join()
         kept = [item for item in items if item is not None]
-    assert received > COUNT // 20
+    assert received > mutations // 20
     assert sum(item.count for item in samples(kept)[-50:]) >= 490
     assert not losses(kept[-40:])
     assert resident() - before < GROWTH
