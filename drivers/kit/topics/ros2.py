@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -56,7 +57,7 @@ class Ros2Middleware:
 
         self.counts_losses = self._domain.implementation == FAST_DDS
         self._subscriptions: dict[str, Any] = {}
-        self._replaced: list[tuple[int, Any]] = []  # subscriptions, and when
+        self._replaced: deque[tuple[int, Any]] = deque()  # subscriptions, and when they end
         self._clients: dict[str, Any] = {}  # that ask for a type's definition
         self._described: dict[str, str | None] = {}
         self._requests: dict[str, Any] = {}  # newest policies by topic
@@ -72,6 +73,7 @@ class Ros2Middleware:
     def _spin(self) -> None:
         try:
             while not self._is_closing:
+                self._destroy_replaced()
                 self._executor.spin_once(timeout_sec=_SPIN_S)
         except Exception as error:  # rclpy raises whatever its callbacks and C++ raise
             if not self._is_closing:
@@ -85,7 +87,6 @@ class Ros2Middleware:
             if time.monotonic_ns() > since_ns + _INCOMPATIBLE_NS:
                 del self._incompatible[name]
                 raise TopicError(name, f"a publisher's policy {policy} is incompatible")
-        self._destroy_replaced(time.monotonic_ns() - HANDOVER_NS)
         topics = {}
         for name, type_names in self._node.get_topic_names_and_types():
             found = self._node.get_publishers_info_by_topic(name)
@@ -117,7 +118,7 @@ class Ros2Middleware:
             self._subscriptions[topic.name] = self._node.create_subscription(
                 load_type(topic.name, topic.type_name, topic.type_hash),
                 topic.name,
-                self._make_callback(topic.name),
+                self._make_callback(topic.name, qos),
                 qos,
                 raw=True,
                 event_callbacks=SubscriptionEventCallbacks(
@@ -132,21 +133,22 @@ class Ros2Middleware:
         finally:
             clear_error()
         if earlier is not None:  # its publishers do not know the new one yet
-            self._replaced.append((time.monotonic_ns(), earlier))
-            if not self.counts_losses:  # messages that both receive could not be told apart
-                self._destroy_replaced(time.monotonic_ns())
+            self._replaced.append((time.monotonic_ns() + HANDOVER_NS, earlier))
 
-    def _destroy_replaced(self, until_ns: int) -> None:
-        """Destroy the subscriptions that were replaced until a time."""
-        for replaced_ns, subscription in list(self._replaced):
-            if replaced_ns <= until_ns:
-                self._replaced.remove((replaced_ns, subscription))
-                self._node.destroy_subscription(subscription)
+    def _destroy_replaced(self) -> None:
+        """Destroy the replaced subscriptions whose time has come.
 
-    def _make_callback(self, name: str) -> Any:
-        put = self._queue.put
+        Only the thread of the executor may: another would destroy what the executor waits for.
+        """
+        while self._replaced and self._replaced[0][0] <= time.monotonic_ns():
+            self._node.destroy_subscription(self._replaced.popleft()[1])
+
+    def _make_callback(self, name: str, requested: Any) -> Any:
+        put, is_told_apart, newest = self._queue.put, self.counts_losses, self._requests
 
         def take(data: bytes, info: Mapping[str, Any]) -> None:
+            if not is_told_apart and newest[name] is not requested:
+                return  # without numbers, what two subscriptions receive cannot be told apart
             now_ns, wall_ns = time.monotonic_ns(), time.time_ns()
             waited_ns = wall_ns - (info["received_timestamp"] or wall_ns)
             gid = info.get("publisher_gid")
