@@ -84,6 +84,14 @@ class TurningMirrors:
         self._azimuth_adjust = read(beams.mirrors.azimuth_adjust)
         self._elevation_adjust = read(beams.mirrors.elevation_adjust)
 
+    @property
+    def field_rad(self) -> tuple[float, float]:
+        """The least and the largest azimuth of a measurement."""
+        widths = np.subtract(self._mirrors.ends, self._mirrors.begins) % self._turn
+        adjust, turned = self._azimuth_adjust, float(widths.max()) * 4 * np.pi / self._turn
+        first = (self._azimuth + adjust.min(axis=1)).min()
+        return float(first), float((self._azimuth + adjust.max(axis=1)).max()) + turned
+
     def find_azimuths(self, column: Floats) -> Floats:
         """Return azimuths, rad [channels, columns]; NaN outside of the mirrors' fields.
 
