@@ -110,6 +110,9 @@ def test_foxglove_has_the_points(driven: beam.Drive, tmp_path: Path) -> None:
         image = found.messages["/lidar/range2"][index].value
         metres = np.frombuffer(image.data, "<f4").reshape(image.height, image.width)
         assert np.allclose(metres, driven.lidar.data["rng2"][index] * 0.004)
+        image = found.messages["/lidar/confidence2"][index].value
+        confidence = np.frombuffer(image.data, "u1").reshape(image.height, image.width)
+        assert np.array_equal(confidence, driven.lidar.data["conf2"][index])
     assert not any("no message has" in line for line in context.notes.lines)
 
 
