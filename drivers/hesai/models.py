@@ -71,6 +71,7 @@ class Model:
         fine: the azimuth is followed by 1/256 of its unit, u1.
         confidence: reflectivity is followed by a confidence, u1.
         seen: packets of a real device were tried.
+        crcs: begin and end of the bytes that have a CRC behind them; see `drivers.hesai.crc`.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Model:
     fine: bool = False
     confidence: bool = False
     seen: bool = False
+    crcs: tuple[tuple[int, int], ...] = ()
 
 
 def _step(first: float, step: float, blocks: int) -> GroupTime:
@@ -177,6 +179,7 @@ MODELS: Final[Mapping[str, Model]] = {
             Tail(*(1073, 1074, 1076, 1082, 1087), flag=1066, safety=1044),
             *(lambda block, returns: 9.0 + 111.11 * (block // returns), (), (0.3, 50.0)),
             confidence=True,
+            crcs=((12, 1040), (1061, 1091)),
         ),
         Model(
             *("OT128", (1, 4), (861, 893), 12, 2, 128, None),
@@ -187,6 +190,7 @@ MODELS: Final[Mapping[str, Model]] = {
                 safety=788,
             ),
             *(_step(43.346, 55.556, 2), (), (0.1, 230.0)),
+            crcs=((12, 784), (805, 857)),
         ),
         Model(
             *("AT128", (4, 3), (1118,), 12, 2, 128, None),
@@ -194,6 +198,7 @@ MODELS: Final[Mapping[str, Model]] = {
             *(_step(-50.915, 41.666, 2), (), (1.0, 180.0)),
             fine=True,
             confidence=True,
+            crcs=((12, 1042), (1046, 1082)),
         ),
     )
 }

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from drivers.hesai import crc
 from drivers.hesai.models import MODELS, Model, read_firing_us
 from drivers.kit.lidar.columns import Columns, epoch_seconds
 from drivers.kit.lidar.decoder import PacketDecoder, PacketEncoder, Packets
@@ -97,6 +98,7 @@ def make_packet(model: Model, mode: int = 0x37, rpm: int = 600, unit_mm: int = 4
     packet[tail.speed : tail.speed + 2] = rpm.to_bytes(2, "little")
     if not tail.seconds:
         packet[tail.date : tail.date + 6] = bytes((0, 1, 1, 0, 0, 0))
+    _write_crcs(model, np.frombuffer(packet, np.uint8)[None])
     return bytes(packet)
 
 
@@ -105,7 +107,8 @@ class HesaiDecoder(PacketDecoder, PacketEncoder):
 
     Args:
         model: of the device.
-        packet: its first packet, which tells unit, return mode and speed.
+        packet: its first packet, which tells unit, return mode and speed; CRCs that
+            do not fit in it are not checked.
 
     Raises:
         FormatError: the packet has an unknown return mode.
@@ -147,6 +150,8 @@ class HesaiDecoder(PacketDecoder, PacketEncoder):
         self.rate_hz = min(max(float(round(speed / 60)), _RATES_HZ[0]), _RATES_HZ[1])
         if self.packet_bytes < tail.sequence + 4:
             self.number_bits = 0
+        first = np.frombuffer(packet, np.uint8)[None]
+        self._crcs = [span for span in model.crcs if crc.find_sound(first, *span)[0]]
 
     def find_sound(self, packets: Packets) -> npt.NDArray[np.bool_]:
         model, tail = self._model, self._model.tail
@@ -160,6 +165,12 @@ class HesaiDecoder(PacketDecoder, PacketEncoder):
             ):
                 sound &= (values >= least) & (values <= most)
         return np.asarray(sound, bool)
+
+    def find_intact(self, packets: Packets) -> npt.NDArray[np.bool_]:
+        intact = np.ones(len(packets), np.bool_)
+        for begin, end in self._crcs:
+            intact &= crc.find_sound(packets, begin, end)
+        return intact
 
     def read_numbers(self, packets: Packets) -> npt.NDArray[np.uint32]:
         at = self._model.tail.sequence
@@ -211,6 +222,8 @@ class HesaiDecoder(PacketDecoder, PacketEncoder):
             packets[:, tail.sequence : tail.sequence + 4] = numbers[:, None].view(np.uint8)
         if columns.state is not None:
             _write_states(model, packets, columns.state.reshape(count, groups), returns)
+        if self._crcs:
+            _write_crcs(model, packets)
         return packets
 
     def read_state(self, packets: Packets) -> dict[str, Any]:
@@ -273,6 +286,13 @@ def _write_times(model: Model, packets: Packets, t_ns: npt.NDArray[np.int64]) ->
             since = 1900 if packets[0, tail.date] >= 100 else 2000
             date = bytes(((found.tm_year - since) % 256, *found[1:6]))
         packets[seconds == second, tail.date : tail.date + 6] = np.frombuffer(date, np.uint8)
+
+
+def _write_crcs(model: Model, packets: Packets) -> None:
+    """Write the CRCs of packets, in place."""
+    for begin, end in model.crcs:
+        found = crc.compute(packets[:, begin:end])
+        packets[:, end : end + crc.CRC_BYTES] = found[:, None].view(np.uint8)
 
 
 def _write_states(

@@ -44,6 +44,9 @@ _RATES_HZ: Final = (1.0, 100.0)
 _ENOUGH: Final = 2
 """Sweeps in a row that are too wide: the speed has changed."""
 
+CORRUPT: Final = "corrupt"
+"""Cause of the loss of packets whose checksum is wrong."""
+
 FIRST: Final = 40
 """Packets of a device by which the columns of a turn are measured."""
 _LEAST_STEPS: Final = 6
@@ -70,6 +73,7 @@ class SweepStream:
 
     Attributes:
         corrupt: packets that could not be decoded since the last sweep.
+        damaged: those of them whose checksum is wrong, and which no sweep has been found to lack.
     """
 
     def __init__(
@@ -94,7 +98,7 @@ class SweepStream:
         self._wide = 0  # sweeps in a row that are too wide
         self._offset_ns = 0
         self._declared = False
-        self.corrupt = self._packets_missing = 0
+        self.corrupt = self.damaged = self._packets_missing = 0
         self._state: dict[str, Any] = {}
 
     def _set_columns(self, per_turn: float) -> None:
@@ -218,6 +222,10 @@ class SweepStream:
         if self._first:
             packets, t_ns, epoch_ns = self._join_first((packets, t_ns, epoch_ns))
         sound = self._decoder.find_sound(packets)
+        intact = self._decoder.find_intact(packets)
+        if not intact.all():
+            self.damaged += int(np.count_nonzero(sound & ~intact))
+            sound &= intact
         change = ""
         if not sound.all():
             change = self._see_others(packets, sound)
@@ -314,9 +322,10 @@ class SweepStream:
         name, columns = self._sensor.name, sweep.columns
         assert columns.host_ns is not None
         t_ns, device_ns = int(columns.host_ns.max()), int(columns.t_ns.max())
+        cause = CORRUPT if self.damaged else self._cause
         if sweep.lost_before:
             detail = {"packets_missing": self._packets_missing}
-            yield Lost(name, t_ns, self._cause, sweep.lost_before, detail=detail)
+            yield Lost(name, t_ns, cause, sweep.lost_before, detail=detail)
         images, beyond = fill_channels(columns, self._width)
         data: dict[str, npt.NDArray[Any] | Encoded] = {**images}
         if self._log is not None:
@@ -324,13 +333,15 @@ class SweepStream:
         yield Sample(name, np.array([t_ns], np.int64), data, np.array([device_ns], np.int64))
         report: dict[str, Any] = {}
         if missing := sweep.missing + beyond:
-            report = {"columns_missing": missing, **incomplete(self._cause, missing)}
+            report = {"columns_missing": missing, **incomplete(cause, missing)}
         if beyond:
             report["columns_beyond_width"] = beyond
         if self._packets_missing:  # in this sweep or before it
             report["packets_missing"], self._packets_missing = self._packets_missing, 0
         if self.corrupt:
             report["packets_corrupt"], self.corrupt = self.corrupt, 0
+        if self.damaged and (missing or sweep.lost_before):  # by these packets
+            report["packets_crc_wrong"], self.damaged = self.damaged, 0
         for key in ("repeated", "late", "restarts"):
             if count := getattr(self._order, key):
                 report[f"packets_{key}"] = count
