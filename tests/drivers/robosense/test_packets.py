@@ -71,7 +71,7 @@ def test_every_value_is_where_rs_driver_reads_it(name: str, returns: int) -> Non
     columns = turning(MODELS[name], returns, 2)
     begin, block, lasers = {
         "RS-16": (42, 100, 32), "RS-32": (42, 100, 32), "Helios": (42, 100, 32),
-        "Ruby Plus": (80, 388, 128), "Airy": (42, 148, 48),
+        "Ruby Plus": (80, 388, 128), "Airy": (42, 148, 48), "Airy-48": (42, 148, 48),
     }[name]  # fmt: skip
     azimuth, distance, intensity = struct.unpack_from(">HHB", packet, begin + 2)
     assert azimuth == columns.azimuth[0]
