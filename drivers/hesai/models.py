@@ -71,6 +71,8 @@ class Model:
         fine: the azimuth is followed by 1/256 of its unit, u1.
         confidence: reflectivity is followed by a confidence, u1.
         seen: packets of a real device were tried.
+        mirrors: turning mirrors, each of which makes a sweep; 1: the lidar itself turns.
+        rpm: usual speed.
         crcs: begin and end of the bytes that have a CRC behind them; see `drivers.hesai.crc`.
     """
 
@@ -90,6 +92,8 @@ class Model:
     confidence: bool = False
     seen: bool = False
     crcs: tuple[tuple[int, int], ...] = ()
+    mirrors: int = 1
+    rpm: int = 600
 
 
 def _step(first: float, step: float, blocks: int) -> GroupTime:
@@ -199,6 +203,8 @@ MODELS: Final[Mapping[str, Model]] = {
             fine=True,
             confidence=True,
             crcs=((12, 1042), (1046, 1082)),
+            mirrors=3,
+            rpm=200,
         ),
     )
 }

@@ -82,8 +82,15 @@ def _has_header(model: Model, packet: bytes) -> bool:
     )
 
 
-def make_packet(model: Model, mode: int = 0x37, rpm: int = 600, unit_mm: int = 4) -> bytes:
-    """Return a packet without measurements, such as `HesaiDecoder` takes as the first one."""
+def make_packet(model: Model, mode: int = 0x37, rpm: int = 0, unit_mm: int = 4) -> bytes:
+    """Return a packet without measurements, such as `HesaiDecoder` takes as the first one.
+
+    Args:
+        model: of the device.
+        mode: return mode.
+        rpm: speed; 0: the model's usual one.
+        unit_mm: unit of the distances, mm.
+    """
     packet, tail = bytearray(max(model.sizes)), model.tail
     head = [*MARK, *(model.version or ()), *([0, 0] if model.version else [])]
     head += [model.channels, model.blocks, 0, unit_mm, len(RETURNS[mode])]
@@ -95,7 +102,7 @@ def make_packet(model: Model, mode: int = 0x37, rpm: int = 600, unit_mm: int = 4
     if model.flag_bytes:
         blocks["flag"] = MARK[::-1]
     packet[tail.mode] = mode
-    packet[tail.speed : tail.speed + 2] = rpm.to_bytes(2, "little")
+    packet[tail.speed : tail.speed + 2] = (rpm or model.rpm).to_bytes(2, "little")
     if not tail.seconds:
         packet[tail.date : tail.date + 6] = bytes((0, 1, 1, 0, 0, 0))
     _write_crcs(model, np.frombuffer(packet, np.uint8)[None])
@@ -147,7 +154,8 @@ class HesaiDecoder(PacketDecoder, PacketEncoder):
             for state, row in read_firing_us(model).items()
         }
         speed = int.from_bytes(packet[tail.speed : tail.speed + 2], "little")
-        self.rate_hz = min(max(float(round(speed / 60)), _RATES_HZ[0]), _RATES_HZ[1])
+        sweeps_hz = min(max(float(round(speed * model.mirrors / 60)), _RATES_HZ[0]), _RATES_HZ[1])
+        self.rate_hz = sweeps_hz / model.mirrors
         if self.packet_bytes < tail.sequence + 4:
             self.number_bits = 0
         first = np.frombuffer(packet, np.uint8)[None]

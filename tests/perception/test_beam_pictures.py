@@ -118,10 +118,10 @@ def test_behind_mirrors_the_picture_has_their_field() -> None:
     beams = beam.make_beams(mirrors=mirrors, azimuth_deg=[30.0] * CHANNELS)
     pictures, sample = make_sweep(beams)
     shown = picture(pictures, sample)
-    assert shown.shape == (CHANNELS, 17)  # from 30 to 150 deg, 7.2 deg each
+    assert shown.shape == (CHANNELS, 51)  # from 30 to 150 deg, 2.4 deg each
     last = [k for k in range(COLUMNS) if 2 * field <= sample["azimuth"][k] <= 2.5 * field]
     for column in last:
-        at = round((sample["azimuth"][column] - 2 * field) * 720 / TURN / 7.2)
+        at = round((sample["azimuth"][column] - 2 * field) * 720 / TURN / 2.4)
         assert (shown[:, at] == sample["rng"][:, column]).all()
 
 

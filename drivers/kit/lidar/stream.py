@@ -88,13 +88,15 @@ class SweepStream:
     ) -> None:
         self._sensor, self._decoder, self._beams = sensor, decoder, beams
         self._cause = "network" if live else "device"
+        self._mirrors = len(beams.mirrors.begins) if beams.mirrors is not None else 1
         self._set_columns(1e9 / (decoder.column_ns * (decoder.rate_hz or 10.0)))
         self._first: list[tuple[Packets, Times, Times]] | None = [] if live else None
         self._log = PacketLog(decoder.packet_bytes) if sensor.options["packets"] else None
         self._device_packet = device_packet
         self._form, self._clock = form, ClockWatch()
         self._began_ns: int | None = None  # device time of the last sweep's first column
-        self._told_hz = self._turned_hz = self._rate_hz = decoder.rate_hz or 10.0
+        self._turn_hz = decoder.rate_hz or 10.0
+        self._told_hz = self._turned_hz = self._rate_hz = self._turn_hz * self._mirrors
         self._wide = 0  # sweeps in a row that are too wide
         self._offset_ns = 0
         self._declared = False
@@ -105,9 +107,10 @@ class SweepStream:
         """Set the number of columns of a turn."""
         decoder = self._decoder
         self._per_turn, self._step = per_turn, decoder.turn / per_turn
-        self._width = math.ceil(per_turn * SPARE)
+        self._width = math.ceil(per_turn / self._mirrors * SPARE)
         cut = round(self._sensor.options["cut_deg"] * decoder.turn / 360) % decoder.turn
-        self._assembly = SweepAssembly(decoder.turn, cut, self._step)
+        begins = () if self._beams.mirrors is None else self._beams.mirrors.begins
+        self._assembly = SweepAssembly(decoder.turn, cut, self._step, begins, self._beams.column_ns)
         self._order: PacketOrder | TimeOrder
         self._gaps: AzimuthGaps | None = None
         if decoder.number_bits:
@@ -145,7 +148,7 @@ class SweepStream:
         """Set the columns of a turn where they are not those of the model's table."""
         if per_turn == self._per_turn:
             return
-        column_ns = 1e9 / (self._rate_hz * per_turn)
+        column_ns = 1e9 / (self._turn_hz * per_turn)
         self._beams = msgspec.structs.replace(self._beams, column_ns=column_ns)
         self._set_columns(per_turn)
 
@@ -179,7 +182,8 @@ class SweepStream:
         size = sum(channel.sample_bytes for channel in specs)
         if self._log is not None:
             specs.append(packets_channel(decoder.packet_bytes))
-            size += math.ceil(self._per_turn / decoder.columns) * decoder.packet_bytes
+            packets = math.ceil(self._per_turn / self._mirrors / decoder.columns)
+            size += packets * decoder.packet_bytes
             if self._device_packet:
                 files[DEVICE] = json.dumps({DEVICE_PACKET: self._device_packet.hex()})
         return [
@@ -187,7 +191,7 @@ class SweepStream:
                 self._sensor.name,
                 tuple(specs),
                 bytes_per_sample=size // 2,
-                rate_hz=round(decoder.rate_hz, 1) or None,
+                rate_hz=round(decoder.rate_hz * self._mirrors, 1) or None,
                 device_clock=True,
                 finite=finite,
                 description=f"{decoder.vendor} {decoder.model}, one sample a sweep, staggered",

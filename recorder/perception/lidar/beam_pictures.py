@@ -56,9 +56,11 @@ class BeamPictures:
         self.unit_m = beams.unit_mm / 1000
         names = {channel.name for channel in spec.channels}
         self.channels = tuple(name for name in CHANNELS if name in names)
-        turn_ns = 1e9 / spec.rate_hz if spec.rate_hz else beams.column_ns * source.shape[1]
-        # A measurement turns with its column, but twice as far behind a mirror.
-        columns = max(1, round(turn_ns / beams.column_ns / (1 if beams.mirrors is None else 2)))
+        sweep_ns = 1e9 / spec.rate_hz if spec.rate_hz else beams.column_ns * source.shape[1]
+        per_sweep = sweep_ns / beams.column_ns
+        if beams.mirrors is not None:  # a sweep each; behind one, azimuths turn twice as far
+            per_sweep *= len(beams.mirrors.begins) / 2
+        columns = max(1, round(per_sweep))
         self._pixel_rad = 2 * np.pi / columns
         self._first_rad = -np.pi
         if (field := source.field_rad) is not None:

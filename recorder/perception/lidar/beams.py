@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.codecs.beams import BEAMS, Beams
+from recorder.codecs.mirrors import TurningMirrors
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError
-from recorder.perception.lidar.beam_geometry import TurningMirrors, TwoPointRanges
+from recorder.perception.lidar.beam_geometry import TwoPointRanges
 from recorder.perception.lidar.lidar import SpinningModel
 from recorder.perception.lidar.points import POINT, RangeSource, Values
 from recorder.perception.lidar.spinning import DerivedModel

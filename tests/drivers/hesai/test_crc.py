@@ -68,9 +68,8 @@ def test_damaged_packets_are_a_loss_with_its_cause(model: str, tmp_path: Path) -
     account = feed(lidar.start(packets, **options), flawed, t_ns, batch=70)
     assert account.total("packets_corrupt") == account.total("packets_missing") == 2
     assert account.total("packets_crc_wrong") == 2
-    (counted,) = account.find(INCOMPLETE)
-    assert counted == {"corrupt": {"samples": 1, "parts": 2 * lidar.decoder.columns}}
-    assert account.total("columns_missing") == 2 * lidar.decoder.columns
+    counted = [each["corrupt"] for each in account.find(INCOMPLETE) if "corrupt" in each]
+    assert counted == [{"samples": 1, "parts": 2 * lidar.decoder.columns}]
 
 
 def test_lost_packets_have_their_cause_again() -> None:
