@@ -42,7 +42,11 @@ class TurningMirrors:
 
     @property
     def field_rad(self) -> tuple[float, float]:
-        """The least and the largest azimuth of a measurement."""
+        """The least and the largest azimuth of a measurement, about."""
+        if self._mirrors.view_deg is not None:
+            first, last = np.radians(self._mirrors.view_deg)
+            around = float(np.ptp(self._azimuth))
+            return float(first) - around, float(last) + around
         widths = np.subtract(self._mirrors.ends, self._mirrors.begins) % self._turn
         adjust, turned = self._azimuth_adjust, float(widths.max()) * 4 * np.pi / self._turn
         first = (self._azimuth + adjust.min(axis=1)).min()

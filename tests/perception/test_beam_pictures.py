@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -119,6 +120,8 @@ def test_behind_mirrors_the_picture_has_their_field() -> None:
     pictures, sample = make_sweep(beams)
     shown = picture(pictures, sample)
     assert shown.shape == (CHANNELS, 51)  # from 30 to 150 deg, 2.4 deg each
+    narrow = msgspec.structs.replace(mirrors, view_deg=(40.0, 100.0))
+    assert make_sweep(beam.make_beams(mirrors=narrow))[0].shape == (CHANNELS, 26)
     last = [k for k in range(COLUMNS) if 2 * field <= sample["azimuth"][k] <= 2.5 * field]
     for column in last:
         at = round((sample["azimuth"][column] - 2 * field) * 720 / TURN / 2.4)

@@ -28,8 +28,6 @@ START_NS: Final = 1_700_000_000_000_000_000
 """Source stamp and device time of a simulated lidar at world time 0."""
 _REACH_M: Final = 60.0  # of a diffuse surface of 10 %
 _NOISE_M: Final = 0.02
-_MIRRORS_DEG: Final = (30.0, 150.0)
-"""Field of view of an AT128, by its manual."""
 _GOLDEN: Final = (5**0.5 - 1) / 2
 
 Floats = npt.NDArray[np.float64]
@@ -126,8 +124,10 @@ def _find_fired(
         azimuth: of all columns of a turn.
         columns: of a packet.
     """
+    assert beams.mirrors is not None
     seen = np.degrees(TurningMirrors(beams).find_azimuths(azimuth.astype(np.float64)))
-    inside = (seen >= _MIRRORS_DEG[0]) & (seen <= _MIRRORS_DEG[1])
+    first, last = beams.mirrors.view_deg or (-np.inf, np.inf)
+    inside = (seen >= first) & (seen <= last)
     within = np.asarray(inside.any(axis=0))
     packets = within[: len(within) // columns * columns].reshape(-1, columns).all(axis=1)
     return np.flatnonzero(np.repeat(packets, columns))
