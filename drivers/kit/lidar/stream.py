@@ -323,17 +323,16 @@ class SweepStream:
             yield State(name, t_ns, dict(state), lasting=True)
 
     def _give(self, sweep: Sweep) -> Iterator[Item]:
-        name, columns = self._sensor.name, sweep.columns
-        assert columns.host_ns is not None
-        t_ns, device_ns = int(columns.host_ns.max()), int(columns.t_ns.max())
+        name = self._sensor.name
+        t_ns, device_ns = int(sweep.join("host_ns").max()), int(sweep.join("t_ns").max())
         cause = CORRUPT if self.damaged else self._cause
         if sweep.lost_before:
             detail = {"packets_missing": self._packets_missing}
             yield Lost(name, t_ns, cause, sweep.lost_before, detail=detail)
-        images, beyond = fill_channels(columns, self._width)
+        images, beyond = fill_channels(sweep.parts, self._width)
         data: dict[str, npt.NDArray[Any] | Encoded] = {**images}
         if self._log is not None:
-            data[PACKETS] = [self._log.take(len(columns.azimuth), t_ns, t_ns + self._offset_ns)]
+            data[PACKETS] = [self._log.take(len(sweep), t_ns, t_ns + self._offset_ns)]
         yield Sample(name, np.array([t_ns], np.int64), data, np.array([device_ns], np.int64))
         report: dict[str, Any] = {}
         if missing := sweep.missing + beyond:
@@ -355,7 +354,7 @@ class SweepStream:
         yield from self._check_rate(sweep, t_ns)
         self._wide = self._wide + 1 if beyond else 0
         if self._wide == _ENOUGH:
-            rate_hz = 1e9 / (self._beams.column_ns * len(sweep.columns.azimuth))
+            rate_hz = 1e9 / (self._beams.column_ns * len(sweep))
             raise FormChangedError(
                 f"the device turns at {rate_hz:.1f} Hz from here on, before at "
                 f"{self._rate_hz:.1f} Hz: its sweeps have more columns than the stream"
@@ -363,7 +362,7 @@ class SweepStream:
 
     def _check_rate(self, sweep: Sweep, t_ns: int) -> Iterator[Item]:
         """Report another speed once two turns have it."""
-        began_ns, self._began_ns = self._began_ns, int(sweep.columns.t_ns[0])
+        began_ns, self._began_ns = self._began_ns, int(sweep.parts[0].t_ns[0])
         if began_ns is None or sweep.missing or sweep.lost_before or self._began_ns <= began_ns:
             return
         rate_hz = 1e9 / (self._began_ns - began_ns)

@@ -4,7 +4,7 @@ A sweep begins where the azimuth passes the cut.  ::
 
     assembly = SweepAssembly(turn=36000, cut=0, step=18.0)
     for sweep in assembly.take(columns, missing):
-        data, beyond = fill_channels(sweep.columns, width=2040)
+        data, beyond = fill_channels(sweep.parts, width=2040)
 """
 
 from __future__ import annotations
@@ -29,14 +29,21 @@ class Sweep:
     """One turn of a lidar, or of one of its mirrors through its field.
 
     Attributes:
-        columns: its columns, in order of their firing.
+        parts: its columns, in order of their firing.
         missing: columns that are missing between its begin and its end.
         lost_before: whole sweeps that are missing before it.
     """
 
-    columns: Columns
+    parts: Sequence[Columns]
     missing: int
     lost_before: int
+
+    def join(self, name: str) -> npt.NDArray[Any]:
+        """Return a field of `Columns` that has one value a column, of all parts."""
+        return np.concatenate([getattr(part, name) for part in self.parts])
+
+    def __len__(self) -> int:
+        return sum(len(part.azimuth) for part in self.parts)
 
 
 class SweepAssembly:
@@ -132,7 +139,7 @@ class SweepAssembly:
     def finish(self) -> Iterator[Sweep]:
         """Yield the present sweep, which may not be whole."""
         if self._parts:
-            yield Sweep(Columns.join(self._parts), self._missing, self._lost)
+            yield Sweep(self._parts, self._missing, self._lost)
         self._parts, self._missing, self._lost, self._count = [], 0, 0, 0
 
     def _add(self, columns: Columns, begin: int, end: int) -> None:
@@ -205,36 +212,46 @@ class _Mirrors:
         return tail, max(0, gap - tail - lost * self._fired)
 
 
-def fill_channels(sweep: Columns, width: int) -> tuple[dict[str, npt.NDArray[Any]], int]:
+def fill_channels(parts: Sequence[Columns], width: int) -> tuple[dict[str, npt.NDArray[Any]], int]:
     """Return a sweep's channels [1, ...] of a fixed width, and the columns beyond the width.
 
     Columns are in order of their firing, staggered; the rest of the width is zero, with a time of
     zero in `t_col`.
+
+    Args:
+        parts: the sweep's columns.
+        width: of the channels.
     """
-    columns = min(width, len(sweep.azimuth))
+    counts = [len(part.azimuth) for part in parts]
+    beyond = max(0, sum(counts) - width)
+    first, ends = parts[0], np.cumsum(counts).tolist()
 
-    def fill(values: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
+    def fill(name: str, dtype: str) -> npt.NDArray[Any]:
         filled = np.zeros((1, width), dtype)
-        filled[0, :columns] = values[:columns]
+        values = np.concatenate([getattr(part, name) for part in parts])[:width]
+        filled[0, : len(values)] = values
         return filled
 
-    def fill_image(values: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
-        # OpenCV transposes in a quarter of numpy's time.
-        filled = np.zeros((1, values.shape[1], width), dtype)
-        turned = cv2.transpose(np.ascontiguousarray(values[:columns], dtype))
-        filled[0, :, :columns] = turned
+    def fill_image(name: str, number: int, dtype: str) -> npt.NDArray[Any]:
+        filled = np.empty((1, getattr(first, name).shape[2], width), dtype)
+        filled[0, :, min(width, ends[-1]) :] = 0
+        for part, end, count in zip(parts, ends, counts, strict=True):
+            begin, taken = end - count, min(width, end) - (end - count)
+            if taken > 0:  # OpenCV transposes in a quarter of numpy's time
+                values = np.ascontiguousarray(getattr(part, name)[number, :taken], dtype)
+                cv2.transpose(values, dst=filled[0, :, begin : begin + taken])
         return filled
 
-    images = {"rng": (sweep.ranges, "<u2"), "rfl": (sweep.reflectivity, "u1")}
-    if sweep.confidence is not None:
-        images["conf"] = (sweep.confidence, "u1")
+    images = {"rng": ("ranges", "<u2"), "rfl": ("reflectivity", "u1")}
+    if first.confidence is not None:
+        images["conf"] = ("confidence", "u1")
     data = {
-        name if number == 1 else f"{name}{number}": fill_image(image, dtype)
-        for name, (values, dtype) in images.items()
-        for number, image in enumerate(values, 1)
+        f"{name}{number + 1 if number else ''}": fill_image(field, number, dtype)
+        for name, (field, dtype) in images.items()
+        for number in range(len(first.ranges))
     }
-    if sweep.state is not None:
-        data["state"] = fill(sweep.state, "u1")
-    data["azimuth"] = fill(sweep.azimuth, "<u4")
-    data["t_col"] = fill(sweep.t_ns, "<u8")
-    return data, len(sweep.azimuth) - columns
+    if first.state is not None:
+        data["state"] = fill("state", "u1")
+    data["azimuth"] = fill("azimuth", "<u4")
+    data["t_col"] = fill("t_ns", "<u8")
+    return data, beyond
