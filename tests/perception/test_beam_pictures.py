@@ -121,7 +121,11 @@ def test_behind_mirrors_the_picture_has_their_field() -> None:
     shown = picture(pictures, sample)
     assert shown.shape == (CHANNELS, 51)  # from 30 to 150 deg, 2.4 deg each
     narrow = msgspec.structs.replace(mirrors, view_deg=(40.0, 100.0))
-    assert make_sweep(beam.make_beams(mirrors=narrow))[0].shape == (CHANNELS, 26)
+    pictures, _ = make_sweep(beam.make_beams(mirrors=narrow, azimuth_deg=[0.0] * CHANNELS))
+    assert pictures.shape == (CHANNELS, 26)
+    wide = [0.0, 12.0] * (CHANNELS // 2)  # of the channels
+    pictures, _ = make_sweep(beam.make_beams(mirrors=narrow, azimuth_deg=wide))
+    assert pictures.shape == (CHANNELS, 36)
     last = [k for k in range(COLUMNS) if 2 * field <= sample["azimuth"][k] <= 2.5 * field]
     for column in last:
         at = round((sample["azimuth"][column] - 2 * field) * 720 / TURN / 2.4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,6 +48,20 @@ def test_each_wrong_packet_is_found(count: int) -> None:
     packets[:, :5] ^= 1
     packets[:, 34:] ^= 1
     assert crc.find_sound(packets, 5, 30).all()  # other bytes do not matter
+
+
+def test_most_packets_are_checked_in_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, packets, _ = send("QT128")
+    checked: list[int] = []
+    compute = crc.compute
+
+    def count(values: Packets) -> Any:
+        checked.append(len(values))
+        return compute(values)
+
+    monkeypatch.setattr(crc, "compute", count)
+    assert crc.find_sound(packets[:1000], *MODELS["QT128"].crcs[0]).all()
+    assert len(checked) == 1 and checked[0] < 100
 
 
 def send(model: str) -> tuple[Lidar, Packets, Times]:

@@ -95,6 +95,19 @@ def test_what_is_recorded_and_counted_was_sent(tmp_path_factory: Any, seed: int)
     assert max(sizes) <= whole + 15
 
 
+@pytest.mark.parametrize("batch", [64, 5000])
+def test_whole_sweeps_are_lost(tmp_path: Path, batch: int) -> None:
+    lidar = At128(tmp_path / "at.dat")
+    packets, t_ns = lidar.send(5)
+    of_sweep = len(packets) // 15
+    kept = np.delete(np.arange(len(packets)), np.arange(round(5.5 * of_sweep), 11 * of_sweep + 90))
+    account = feed(lidar.stream, packets[kept], t_ns[kept], batch=batch)
+    assert account.lost_sweeps == 5
+    missing = (len(packets) - len(kept) - 5 * of_sweep) * lidar.decoder.columns
+    assert abs(account.total("columns_missing") - missing) <= 60  # the fields' widths differ
+    assert len(account.samples) in (10, 11)
+
+
 def test_a_step_of_the_clock_is_no_loss(tmp_path: Path) -> None:
     lidar = At128(tmp_path / "at.dat")
     packets, t_ns = lidar.send(2)
