@@ -34,7 +34,8 @@ class Tail:
         operational_state: OT128's, u1; 0: none.
         shutdown: 1 once a high temperature shut the lasers off, u1; 0: none.
         safety: the functional safety's version, u1, the lidar's state in 3 bits, the fault's type
-            in 2 and a counter in 3, u1, a number, u1, and the code of a fault, u2; 0: none.
+            in 2 and a counter in 3, u1, how many faults there are in 4 and which of them this is in
+            4, u1, and its code, u2; 0: none.
         seconds: see `date`.
     """
 

@@ -158,6 +158,7 @@ class HesaiDecoder(PacketDecoder, PacketEncoder):
         self.rate_hz = sweeps_hz / model.mirrors
         if self.packet_bytes < tail.sequence + 4:
             self.number_bits = 0
+        self._fault_count, self._faults = 0, dict[int, int]()
         first = np.frombuffer(packet, np.uint8)[None]
         self._crcs = [span for span in model.crcs if crc.find_sound(first, *span)[0]]
 
@@ -241,11 +242,23 @@ class HesaiDecoder(PacketDecoder, PacketEncoder):
         if tail.shutdown:
             state["shut_down_by_temperature"] = bool(newest[tail.shutdown] & 1)
         if tail.safety:
-            status, at = int(newest[tail.safety + 1]), tail.safety + 3
+            status = int(newest[tail.safety + 1])
             state["safety_lidar_state"] = status >> 5
             state["safety_fault_type"] = status >> 3 & 3
-            state["safety_fault_code"] = f"{int(newest[at]) + 256 * int(newest[at + 1]):#06x}"
+            state["safety_fault_codes"] = self._read_faults(packets)
         return state
+
+    def _read_faults(self, packets: Packets) -> list[str]:
+        """Return the codes of all faults: of several, each packet has another one."""
+        at = self._model.tail.safety + 2  # how many there are, which it is, and its code, u2
+        count = int(packets[-1, at]) >> 4
+        rows = packets[-1:, at : at + 3]
+        if count > 1:
+            rows = np.unique(packets[packets[:, at] >> 4 == count, at : at + 3], axis=0)
+        if count != self._fault_count or count < 2:
+            self._fault_count, self._faults = count, {}
+        self._faults |= {info & 15: low + 256 * high for info, low, high in rows.tolist()}
+        return [f"{code:#06x}" for _, code in sorted(self._faults.items()) if code]
 
 
 def _states(
