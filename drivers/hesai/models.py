@@ -155,6 +155,7 @@ MODELS: Final[Mapping[str, Model]] = {
             *("Pandar64", None, (1194, 1198), 8, 6, 64, None),
             Tail(mode=1186, speed=1180, date=1188, micros=1182, sequence=1194, shutdown=1177),
             *(_step(-42.58, 55.56, 6), _64, (0.3, 200.0)),
+            seen=True,
         ),
         Model(
             *("PandarQT64", (3, 1), (1072,), 12, 4, 64, None),
@@ -167,6 +168,7 @@ MODELS: Final[Mapping[str, Model]] = {
             *("PandarXT16", (6, 1), (568,), 12, 8, 16, None, _XT),
             *(_step(5.632, 50.0, 8), _even(0.368, 3.024, 16, 16), (0.05, 120.0)),
             confidence=True,
+            seen=True,
         ),
         Model(
             *("PandarXT32", (6, 1), (1080,), 12, 8, 32, None, _move(_XT, 512)),
@@ -178,6 +180,7 @@ MODELS: Final[Mapping[str, Model]] = {
             *("PandarXT32M", (6, 1), (820,), 12, 6, 32, None, _move(_XT, 252)),
             *(_step(5.632, 50.0, 6), _even(0.368, 2.888, 32, 16), (0.5, 300.0)),
             confidence=True,
+            seen=True,
         ),
         Model(
             *("QT128", (3, 2), (1127,), 12, 2, 128, None),
@@ -185,6 +188,7 @@ MODELS: Final[Mapping[str, Model]] = {
             *(lambda block, returns: 9.0 + 111.11 * (block // returns), (), (0.3, 50.0)),
             confidence=True,
             crcs=((12, 1040), (1061, 1091)),
+            seen=True,
         ),
         Model(
             *("OT128", (1, 4), (861, 893), 12, 2, 128, None),
