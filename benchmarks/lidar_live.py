@@ -71,7 +71,6 @@ def _record(run: Run, hz: float, seconds: float, keep: bool, folder: Path) -> di
         run.note(f"exit code {done.exit_code}")
     with Session(next(folder.rglob("s/lidar")).parent) as session:
         t_col = session.streams["lidar"].read(0, len(session.streams["lidar"]), ["t_col"])["t_col"]
-    print(done.cpu)
     columns = np.count_nonzero(t_col[1:-1], axis=1)
     lost = sum(done.streams["lidar"]["lost"].values())
     return {

@@ -34,7 +34,8 @@ class Tail:
         operational_state: OT128's, u1; 0: none.
         shutdown: 1 once a high temperature shut the lasers off, u1; 0: none.
         safety: the functional safety's version, u1, the lidar's state in 3 bits, the fault's type
-            in 2 and a counter in 3, u1, a number, u1, and the code of a fault, u2; 0: none.
+            in 2 and a counter in 3, u1, how many faults there are in 4 and which of them this is in
+            4, u1, and its code, u2; 0: none.
         seconds: see `date`.
     """
 
@@ -71,6 +72,9 @@ class Model:
         fine: the azimuth is followed by 1/256 of its unit, u1.
         confidence: reflectivity is followed by a confidence, u1.
         seen: packets of a real device were tried.
+        mirrors: turning mirrors, each of which makes a sweep; 1: the lidar itself turns.
+        rpm: usual speed.
+        crcs: begin and end of the bytes that have a CRC behind them; see `drivers.hesai.crc`.
     """
 
     name: str
@@ -88,6 +92,9 @@ class Model:
     fine: bool = False
     confidence: bool = False
     seen: bool = False
+    crcs: tuple[tuple[int, int], ...] = ()
+    mirrors: int = 1
+    rpm: int = 600
 
 
 def _step(first: float, step: float, blocks: int) -> GroupTime:
@@ -148,6 +155,7 @@ MODELS: Final[Mapping[str, Model]] = {
             *("Pandar64", None, (1194, 1198), 8, 6, 64, None),
             Tail(mode=1186, speed=1180, date=1188, micros=1182, sequence=1194, shutdown=1177),
             *(_step(-42.58, 55.56, 6), _64, (0.3, 200.0)),
+            seen=True,
         ),
         Model(
             *("PandarQT64", (3, 1), (1072,), 12, 4, 64, None),
@@ -160,6 +168,7 @@ MODELS: Final[Mapping[str, Model]] = {
             *("PandarXT16", (6, 1), (568,), 12, 8, 16, None, _XT),
             *(_step(5.632, 50.0, 8), _even(0.368, 3.024, 16, 16), (0.05, 120.0)),
             confidence=True,
+            seen=True,
         ),
         Model(
             *("PandarXT32", (6, 1), (1080,), 12, 8, 32, None, _move(_XT, 512)),
@@ -171,12 +180,15 @@ MODELS: Final[Mapping[str, Model]] = {
             *("PandarXT32M", (6, 1), (820,), 12, 6, 32, None, _move(_XT, 252)),
             *(_step(5.632, 50.0, 6), _even(0.368, 2.888, 32, 16), (0.5, 300.0)),
             confidence=True,
+            seen=True,
         ),
         Model(
             *("QT128", (3, 2), (1127,), 12, 2, 128, None),
             Tail(*(1073, 1074, 1076, 1082, 1087), flag=1066, safety=1044),
             *(lambda block, returns: 9.0 + 111.11 * (block // returns), (), (0.3, 50.0)),
             confidence=True,
+            crcs=((12, 1040), (1061, 1091)),
+            seen=True,
         ),
         Model(
             *("OT128", (1, 4), (861, 893), 12, 2, 128, None),
@@ -187,6 +199,7 @@ MODELS: Final[Mapping[str, Model]] = {
                 safety=788,
             ),
             *(_step(43.346, 55.556, 2), (), (0.1, 230.0)),
+            crcs=((12, 784), (805, 857)),
         ),
         Model(
             *("AT128", (4, 3), (1118,), 12, 2, 128, None),
@@ -194,6 +207,9 @@ MODELS: Final[Mapping[str, Model]] = {
             *(_step(-50.915, 41.666, 2), (), (1.0, 180.0)),
             fine=True,
             confidence=True,
+            crcs=((12, 1042), (1046, 1082)),
+            mirrors=3,
+            rpm=200,
         ),
     )
 }

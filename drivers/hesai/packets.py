@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from drivers.hesai import crc
 from drivers.hesai.models import MODELS, Model, read_firing_us
 from drivers.kit.lidar.columns import Columns, epoch_seconds
 from drivers.kit.lidar.decoder import PacketDecoder, PacketEncoder, Packets
@@ -81,8 +82,15 @@ def _has_header(model: Model, packet: bytes) -> bool:
     )
 
 
-def make_packet(model: Model, mode: int = 0x37, rpm: int = 600, unit_mm: int = 4) -> bytes:
-    """Return a packet without measurements, such as `HesaiDecoder` takes as the first one."""
+def make_packet(model: Model, mode: int = 0x37, rpm: int = 0, unit_mm: int = 4) -> bytes:
+    """Return a packet without measurements, such as `HesaiDecoder` takes as the first one.
+
+    Args:
+        model: of the device.
+        mode: return mode.
+        rpm: speed; 0: the model's usual one.
+        unit_mm: unit of the distances, mm.
+    """
     packet, tail = bytearray(max(model.sizes)), model.tail
     head = [*MARK, *(model.version or ()), *([0, 0] if model.version else [])]
     head += [model.channels, model.blocks, 0, unit_mm, len(RETURNS[mode])]
@@ -94,9 +102,10 @@ def make_packet(model: Model, mode: int = 0x37, rpm: int = 600, unit_mm: int = 4
     if model.flag_bytes:
         blocks["flag"] = MARK[::-1]
     packet[tail.mode] = mode
-    packet[tail.speed : tail.speed + 2] = rpm.to_bytes(2, "little")
+    packet[tail.speed : tail.speed + 2] = (rpm or model.rpm).to_bytes(2, "little")
     if not tail.seconds:
         packet[tail.date : tail.date + 6] = bytes((0, 1, 1, 0, 0, 0))
+    _write_crcs(model, np.frombuffer(packet, np.uint8)[None])
     return bytes(packet)
 
 
@@ -105,7 +114,8 @@ class HesaiDecoder(PacketDecoder, PacketEncoder):
 
     Args:
         model: of the device.
-        packet: its first packet, which tells unit, return mode and speed.
+        packet: its first packet, which tells unit, return mode and speed; CRCs that
+            do not fit in it are not checked.
 
     Raises:
         FormatError: the packet has an unknown return mode.
@@ -144,9 +154,13 @@ class HesaiDecoder(PacketDecoder, PacketEncoder):
             for state, row in read_firing_us(model).items()
         }
         speed = int.from_bytes(packet[tail.speed : tail.speed + 2], "little")
-        self.rate_hz = min(max(float(round(speed / 60)), _RATES_HZ[0]), _RATES_HZ[1])
+        sweeps_hz = min(max(float(round(speed * model.mirrors / 60)), _RATES_HZ[0]), _RATES_HZ[1])
+        self.rate_hz = sweeps_hz / model.mirrors
         if self.packet_bytes < tail.sequence + 4:
             self.number_bits = 0
+        self._fault_count, self._faults = 0, dict[int, int]()
+        first = np.frombuffer(packet, np.uint8)[None]
+        self._crcs = [span for span in model.crcs if crc.find_sound(first, *span)[0]]
 
     def find_sound(self, packets: Packets) -> npt.NDArray[np.bool_]:
         model, tail = self._model, self._model.tail
@@ -160,6 +174,12 @@ class HesaiDecoder(PacketDecoder, PacketEncoder):
             ):
                 sound &= (values >= least) & (values <= most)
         return np.asarray(sound, bool)
+
+    def find_intact(self, packets: Packets) -> npt.NDArray[np.bool_]:
+        intact = np.ones(len(packets), np.bool_)
+        for begin, end in self._crcs:
+            intact &= crc.find_sound(packets, begin, end)
+        return intact
 
     def read_numbers(self, packets: Packets) -> npt.NDArray[np.uint32]:
         at = self._model.tail.sequence
@@ -211,6 +231,8 @@ class HesaiDecoder(PacketDecoder, PacketEncoder):
             packets[:, tail.sequence : tail.sequence + 4] = numbers[:, None].view(np.uint8)
         if columns.state is not None:
             _write_states(model, packets, columns.state.reshape(count, groups), returns)
+        if self._crcs:
+            _write_crcs(model, packets)
         return packets
 
     def read_state(self, packets: Packets) -> dict[str, Any]:
@@ -220,11 +242,23 @@ class HesaiDecoder(PacketDecoder, PacketEncoder):
         if tail.shutdown:
             state["shut_down_by_temperature"] = bool(newest[tail.shutdown] & 1)
         if tail.safety:
-            status, at = int(newest[tail.safety + 1]), tail.safety + 3
+            status = int(newest[tail.safety + 1])
             state["safety_lidar_state"] = status >> 5
             state["safety_fault_type"] = status >> 3 & 3
-            state["safety_fault_code"] = f"{int(newest[at]) + 256 * int(newest[at + 1]):#06x}"
+            state["safety_fault_codes"] = self._read_faults(packets)
         return state
+
+    def _read_faults(self, packets: Packets) -> list[str]:
+        """Return the codes of all faults: of several, each packet has another one."""
+        at = self._model.tail.safety + 2  # how many there are, which it is, and its code, u2
+        count = int(packets[-1, at]) >> 4
+        rows = packets[-1:, at : at + 3]
+        if count > 1:
+            rows = np.unique(packets[packets[:, at] >> 4 == count, at : at + 3], axis=0)
+        if count != self._fault_count or count < 2:
+            self._fault_count, self._faults = count, {}
+        self._faults |= {info & 15: low + 256 * high for info, low, high in rows.tolist()}
+        return [f"{code:#06x}" for _, code in sorted(self._faults.items()) if code]
 
 
 def _states(
@@ -273,6 +307,13 @@ def _write_times(model: Model, packets: Packets, t_ns: npt.NDArray[np.int64]) ->
             since = 1900 if packets[0, tail.date] >= 100 else 2000
             date = bytes(((found.tm_year - since) % 256, *found[1:6]))
         packets[seconds == second, tail.date : tail.date + 6] = np.frombuffer(date, np.uint8)
+
+
+def _write_crcs(model: Model, packets: Packets) -> None:
+    """Write the CRCs of packets, in place."""
+    for begin, end in model.crcs:
+        found = crc.compute(packets[:, begin:end])
+        packets[:, end : end + crc.CRC_BYTES] = found[:, None].view(np.uint8)
 
 
 def _write_states(

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from drivers.kit.driver import Item, Lost, SensorConfig, State
+from drivers.kit.driver import Item, Lost, NewStream, SensorConfig, State
 from drivers.kit.udp_socket import Batch, SocketReceiver
 from recorder.common.errors import DeviceError
 
@@ -44,7 +44,7 @@ class SocketSource(ABC):
         self._asked_bytes = round(sensor.options["socket_buffer_mb"] * 1e6)
         self._timeout_ns = round(sensor.options["timeout_s"] * 1e9)
         self.warnings: list[str] = []
-        self._queue: deque[Item] = deque()
+        self._queue: deque[Item | NewStream] = deque()
         self._dropped = self._last_ns = 0
         self._told_ns = self._heard_ns = time.monotonic_ns()
         self._gather = False
@@ -73,7 +73,7 @@ class SocketSource(ABC):
                 raise DeviceError(f"{self._where}: {self._explain_silence()}")
             self._receive()
 
-    def items(self) -> Iterator[Item | None]:
+    def items(self) -> Iterator[Item | NewStream | None]:
         """Yield items, or None while there are none."""
         opened = self._settings() | {
             "socket_buffer_bytes": self._receiver.granted_bytes,

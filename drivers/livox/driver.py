@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
-from drivers.kit.driver import Item, Lost, Sample, SensorConfig, State
+from drivers.kit.driver import Item, SensorConfig, State
 from drivers.kit.lidar.cloud_stream import CloudPacketStream
 from drivers.kit.lidar.control import Control
 from drivers.kit.lidar.decoder import PacketDecoder
@@ -20,6 +18,7 @@ from drivers.kit.lidar.family import (
     FamilyDriver,
     PacketStream,
 )
+from drivers.kit.lidar.imu import IMU_SUFFIX, ImuStream
 from drivers.kit.source_driver import ItemSource
 from drivers.kit.topics.connect import TOPIC_SCHEMES
 from drivers.livox.commands import PUSH, decode_command, decode_values, read_state
@@ -31,18 +30,12 @@ from drivers.livox.packets import (
     is_packet,
     read_header,
 )
-from recorder.codecs.streams import ChannelSpec, StreamSpec
+from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError
 from recorder.config.options import Option, OptionTable
 
-IMU_SUFFIX = "_imu"
-_IMU_CHANNELS = (
-    ChannelSpec("acc", "raw", "f4", (3,), "acceleration, gravity included", "m/s^2"),
-    ChannelSpec("avel", "raw", "f4", (3,), "rate of turn", "rad/s"),
-)
+_IMU_HZ = 200.0
 _OMITTED = ("calibration", "cut_deg")
-_RESTART = 2000
-"""A number so far from the one before is of an IMU that has restarted, or of a late packet."""
 
 
 class LivoxStream(CloudPacketStream):
@@ -50,29 +43,18 @@ class LivoxStream(CloudPacketStream):
 
     Args:
         sensor, decoder, live: see the base class.
-        imu: packets of the IMU have come.
+        imu: its stream; None: no packets of an IMU have come.
     """
 
     def __init__(
-        self, sensor: SensorConfig, decoder: LivoxDecoder, *, live: bool, imu: bool
+        self, sensor: SensorConfig, decoder: LivoxDecoder, *, live: bool, imu: ImuStream | None
     ) -> None:
         super().__init__(sensor, decoder, live=live)
         self._imu = imu
 
     def specs(self, *, finite: bool) -> list[StreamSpec]:
         specs = super().specs(finite=finite)
-        if self._imu:
-            specs.append(
-                StreamSpec(
-                    self._sensor.name + IMU_SUFFIX,
-                    _IMU_CHANNELS,
-                    rate_hz=200.0,
-                    device_clock=True,
-                    finite=finite,
-                    description="IMU of the lidar",
-                )
-            )
-        return specs
+        return specs if self._imu is None else [*specs, self._imu.declare(finite=finite)]
 
 
 class LivoxFamily(Family):
@@ -86,9 +68,8 @@ class LivoxFamily(Family):
     def __init__(self, sensor: SensorConfig) -> None:
         super().__init__(sensor)
         self._told: dict[str, Any] = {}
-        self._has_imu, self._cause = False, "device"
-        self._imu_ns = 0
-        self._imu_number: int | None = None
+        self._has_imu = False
+        self._imu: ImuStream | None = None
 
     def is_packet(self, payload: bytes) -> bool:
         return is_packet(payload) and read_header(payload)["data_type"] != IMU
@@ -98,10 +79,11 @@ class LivoxFamily(Family):
 
     def start(self, packet: bytes, *, live: bool) -> PacketStream:
         options = self.sensor.options
-        self._has_imu &= options["imu"]
-        self._cause = "network" if live else "device"
+        if self._has_imu and options["imu"]:
+            cause = "network" if live else "device"
+            self._imu = ImuStream(self.sensor.name, NUMBER_SPAN, _IMU_HZ, cause)
         decoder = LivoxDecoder(options["model"], packet, options["rate"])
-        return LivoxStream(self.sensor, decoder, live=live, imu=self._has_imu)
+        return LivoxStream(self.sensor, decoder, live=live, imu=self._imu)
 
     def make_control(self) -> Control:
         from drivers.livox.control import LivoxControl
@@ -131,7 +113,7 @@ class LivoxFamily(Family):
 
     def convert_side_packet(self, payload: bytes, t_ns: int) -> Sequence[Item] | None:
         if _is_imu(payload):
-            return list(self._convert_imu(payload, t_ns))
+            return () if self._imu is None else [*self._imu.convert(decode_imu(payload), t_ns)]
         if not _is_push(payload):
             return None
         try:
@@ -142,26 +124,6 @@ class LivoxFamily(Family):
             return ()
         self._told = told
         return [State(self.sensor.name, t_ns, dict(told), lasting=True)]
-
-    def _convert_imu(self, payload: bytes, t_ns: int) -> Iterator[Item]:
-        if not self._has_imu:
-            return
-        name = self.sensor.name + IMU_SUFFIX
-        device_ns, acc, avel = decode_imu(payload)
-        self._imu_ns = t_ns = max(self._imu_ns, t_ns)
-        number, before = int(read_header(payload)["number"]), self._imu_number
-        step = 1 if before is None else (number - before) % NUMBER_SPAN
-        self._imu_number = number
-        if not step:  # it came twice
-            return
-        if 1 < step < _RESTART:
-            yield Lost(name, t_ns, self._cause, step - 1)
-        yield Sample(
-            name,
-            np.array([t_ns], np.int64),
-            {"acc": acc[None], "avel": avel[None]},
-            np.array([device_ns], np.int64),
-        )
 
 
 def _is_imu(payload: bytes) -> bool:

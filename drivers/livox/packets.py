@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from drivers.kit.lidar.cloud_stream import CloudDecoder
 from drivers.kit.lidar.decoder import Packets
+from drivers.kit.lidar.imu import GRAVITY_M_S2, ImuSample
 from recorder.codecs.points import Column
 from recorder.common.errors import FormatError
 
@@ -71,7 +72,6 @@ COLUMNS: Final = {
     ),
 }
 """Columns of the points by the packets' data type."""
-GRAVITY_M_S2: Final = 9.80665
 POINTS: Final = 96
 """Points of a packet of Mid-360 and HAP."""
 NUMBER_SPAN: Final = 1 << 16
@@ -199,8 +199,8 @@ def make_imu_packet(number: int, t_ns: int) -> bytes:
     return bytes(packet)
 
 
-def decode_imu(payload: bytes) -> tuple[int, npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Return device time in ns, acceleration in m/s^2 f4 [3] and rate of turn in rad/s f4 [3].
+def decode_imu(payload: bytes) -> ImuSample:
+    """Read a packet of the IMU.
 
     Raises:
         FormatError: it is no packet of the IMU.
@@ -211,4 +211,5 @@ def decode_imu(payload: bytes) -> tuple[int, npt.NDArray[np.float32], npt.NDArra
     values = np.frombuffer(payload, POINT[IMU], 1, HEADER.itemsize)[0]
     with np.errstate(over="ignore"):  # a damaged packet has any numbers
         acc = (values["acc"].astype(np.float64) * GRAVITY_M_S2).astype("<f4")
-    return int(header["t_ns"] & _LATEST_NS), acc, values["avel"].astype("<f4")
+    t_ns = int(header["t_ns"] & _LATEST_NS)
+    return ImuSample(int(header["number"]), t_ns, acc, values["avel"].astype("<f4"))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
 
-from drivers.kit.driver import Item, SensorConfig, State
+from drivers.kit.driver import Item, NewStream, SensorConfig, State
 from drivers.kit.lidar.calibration import SENSOR, Angles, read_default
 from drivers.kit.lidar.cloud_stream import CloudPacketStream
 from drivers.kit.lidar.control import Control
@@ -22,6 +22,7 @@ from drivers.kit.lidar.family import (
     PacketStream,
 )
 from drivers.kit.lidar.form import FormChangedError
+from drivers.kit.lidar.imu import IMU_SUFFIX, ImuStream
 from drivers.kit.source_driver import ItemSource
 from drivers.kit.topics.connect import TOPIC_SCHEMES
 from drivers.robosense import m1
@@ -33,7 +34,8 @@ from drivers.robosense.description import (
     read_description,
     read_m1_description,
 )
-from drivers.robosense.models import MODELS, PACKET_BYTES
+from drivers.robosense.imu import NUMBER_SPAN, is_imu, read_imu
+from drivers.robosense.models import IMU_PORT, MODELS, PACKET_BYTES, WITH_IMU
 from drivers.robosense.packets import (
     DUAL_NAMES,
     RobosenseDecoder,
@@ -58,6 +60,8 @@ class RobosenseFamily(Family):
         super().__init__(sensor)
         self._model = self._returns = ""  # of the stream
         self._told: dict[str, Any] = {}
+        self._imu: ImuStream | None = None
+        self._live = False
 
     def is_packet(self, payload: bytes) -> bool:
         wanted = self.sensor.options["model"]
@@ -71,9 +75,13 @@ class RobosenseFamily(Family):
         return RobosenseControl(self.sensor)
 
     def side_ports(self) -> Sequence[int]:
-        return [self.sensor.options["difop_port"]]
+        options = self.sensor.options
+        imu = options["imu_port"] or (IMU_PORT if options["model"] in WITH_IMU else None)
+        return [options["difop_port"], *([imu] if imu and options["imu"] else [])]
 
     def take_side_packet(self, payload: bytes) -> bool:
+        if is_imu(payload):
+            return True
         if not is_description(payload):
             return False
         self.device_packet = payload
@@ -111,6 +119,7 @@ class RobosenseFamily(Family):
         return RobosenseDecoder(model, packet, returns, rate_hz, firing_us)
 
     def start(self, packet: bytes, *, live: bool) -> PacketStream:
+        self._live = live
         if m1.is_packet(packet):
             self._model = m1.NAME
             return CloudPacketStream(self.sensor, m1.M1Decoder(packet), live=live)
@@ -141,7 +150,9 @@ class RobosenseFamily(Family):
             return None
         return read_description(MODELS[model], self.device_packet)
 
-    def convert_side_packet(self, payload: bytes, t_ns: int) -> Sequence[Item] | None:
+    def convert_side_packet(self, payload: bytes, t_ns: int) -> Sequence[Item | NewStream] | None:
+        if is_imu(payload):
+            return list(self._convert_imu(payload, t_ns)) if self.sensor.options["imu"] else ()
         if not is_description(payload):
             return None
         if len(payload) != (M1_BYTES if self._model == m1.NAME else PACKET_BYTES):
@@ -158,6 +169,18 @@ class RobosenseFamily(Family):
             )
         return self._report(told.values, t_ns)
 
+    def _convert_imu(self, payload: bytes, t_ns: int) -> Iterator[Item | NewStream]:
+        try:
+            sample = read_imu(payload)
+        except FormatError as error:
+            yield State(self.sensor.name, t_ns, {"imu_corrupt": str(error)})
+            return
+        if self._imu is None:
+            cause = "network" if self._live else "device"
+            self._imu = ImuStream(self.sensor.name, NUMBER_SPAN, None, cause)
+            yield NewStream(self._imu.declare(finite=not self._live))
+        yield from self._imu.convert(sample, t_ns)
+
     def _report(self, values: Mapping[str, Any], t_ns: int) -> Sequence[Item]:
         if values == self._told:
             return ()
@@ -172,6 +195,9 @@ class RobosenseDriver(FamilyDriver):
     highest bits of the distances, which tell something else.  Angles, return mode and speed are
     those that the device tells of itself (DIFOP, on its own UDP port), the angles unless a file is
     given.  A lasting `State` has its serial number, speed and the state of its clock.
+
+    The IMU of an Airy is the stream NAME_imu once its packets come: ``acc`` f4 [3] m/s^2, ``avel``
+    f4 [3] rad/s.
 
     Columns that are missing are counted by Airy's numbers, else by gaps of the azimuth.
 
@@ -204,6 +230,15 @@ class RobosenseDriver(FamilyDriver):
             minimum=1,
             maximum=65535,
         ),
+        "imu": Option("bool", True, "record the IMU of an Airy as NAME_imu"),
+        "imu_port": Option(
+            "int",
+            None,
+            f"robosense, udp: UDP port of the IMU (default: {IMU_PORT} with `model` "
+            f"{' or '.join(WITH_IMU)}, else none)",
+            minimum=1,
+            maximum=65535,
+        ),
         "difop_port": Option(
             "int",
             7788,
@@ -218,4 +253,5 @@ class RobosenseDriver(FamilyDriver):
         **FAMILY_SCHEMES,
     }
     live_schemes: ClassVar[frozenset[str]] = frozenset({"robosense", "udp", *TOPIC_SCHEMES})
+    stream_suffixes: ClassVar[tuple[str, ...]] = (IMU_SUFFIX,)
     family = RobosenseFamily

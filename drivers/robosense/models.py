@@ -149,6 +149,16 @@ MODELS: Final[Mapping[str, Model]] = {
             *((8, BIG), (-25.0, 15.0)),
         ),
         Model(
+            *("Airy-48", _NEW_ID, 42, 0xFF, 8, 48, 48, 20, UTC, 5.0, 111.08),
+            _AIRY[2][::2],
+            *((10.02, 45.32), (0.1, 60.0), (468, 756), 0.01, (3,), ()),
+            *((38, LITTLE), (0.0, 90.0)),
+            number_at=8,
+            feature_bits=2,
+            fixed=((16, 0), (32, 1)),
+            mode_at=17,
+        ),
+        Model(
             *("Airy", _NEW_ID, 42, 0xFF, 8, 48, 96, 20, UTC, 5.0, 111.08, _AIRY[2]),
             *((10.02, 45.32), (0.1, 60.0), (468, 756), 0.01, (3,), ()),
             *((38, LITTLE), (0.0, 90.0)),
@@ -161,3 +171,5 @@ MODELS: Final[Mapping[str, Model]] = {
     )
 }
 """Spinning models."""
+WITH_IMU: Final = ("Airy", "Airy-48")
+IMU_PORT: Final = 6688

@@ -38,6 +38,7 @@ _PACKET: Final = np.dtype(
     ]
 )
 _MODE: Final = 1204
+_SINGLE, _DUAL = 0x37, 0x39
 _RATES_HZ: Final = (5.0, 20.0)
 
 
@@ -77,12 +78,26 @@ def find_model(packet: bytes, name: str = "") -> Model:
 def make_packet(model: Model, mode: int = 0x37) -> bytes:
     """Return a packet without measurements, such as `VelodyneDecoder` takes as the first one."""
     packet = np.zeros(1, _PACKET)
-    used = BLOCKS // (model.banks * len(MODES[mode])) * model.banks * len(MODES[mode])
-    marks = np.repeat(BANKS[: model.banks], len(MODES[mode]))
-    packet["blocks"]["flag"][0, :used] = np.resize(marks, used)
+    group = model.banks * len(MODES[mode])
+    used = BLOCKS // group * group
+    marks = np.array(BANKS[: model.banks])
     if model.product is not None:
+        marks = np.repeat(marks, len(MODES[mode]))
         packet["mode"], packet["product"] = mode, model.product
+    elif len(MODES[mode]) > 1:  # the azimuths tell it
+        step = round(TURN * model.column_us * 1e-5)
+        packet["blocks"]["azimuth"] = np.arange(BLOCKS) // group * step
+    packet["blocks"]["flag"][0, :used] = np.resize(marks, used)
     return packet.tobytes()
+
+
+def _have_two_returns(azimuth: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return which packets of an HDL-64E have two returns, by their blocks [packets, 12].
+
+    Its packets do not tell the mode.  The four blocks of two returns have one azimuth.
+    """
+    turns = azimuth[:, 0] != azimuth[:, 4]
+    return np.asarray(turns & (azimuth[:, 0] == azimuth[:, 2]) & (azimuth[:, 4] == azimuth[:, 6]))
 
 
 class VelodyneDecoder(PacketDecoder, PacketEncoder):
@@ -105,10 +120,15 @@ class VelodyneDecoder(PacketDecoder, PacketEncoder):
     def __init__(self, model: Model, packet: bytes, rate_hz: float = 0.0) -> None:
         self._model, self._packet = model, packet
         self._told = model.product is not None
-        self.mode = packet[_MODE] if self._told else 0x37
+        azimuths = np.frombuffer(packet, _PACKET)["blocks"]["azimuth"]
+        self.mode = packet[_MODE] if self._told else _SINGLE
+        if not self._told and _have_two_returns(azimuths)[0]:
+            self.mode = _DUAL
         self._state: dict[str, Any] = {}
         self.model, self.channels, self.unit_mm = model.name, model.channels, model.unit_mm
-        self.returns = MODES[self.mode]
+        # HDL-64E sends the banks of the strongest returns first, VLS-128 both returns of a bank.
+        self.returns = MODES[self.mode] if self._told else MODES[self.mode][::-1]
+        self._places = (0, 1, 2, 3) if self._told else (0, 1, 3, 2)  # of bank and return
         self.column_ns = 1000 * model.column_us
         self._groups = BLOCKS // (model.banks * len(self.returns))
         self._used = self._groups * model.banks * len(self.returns)  # VLS-128 leaves blocks empty
@@ -117,7 +137,7 @@ class VelodyneDecoder(PacketDecoder, PacketEncoder):
         steps = np.arange(self.columns) * self.column_ns + 1000 * model.begin_us
         self._column_ns = np.round(steps).astype(np.int64)
         self._marks = np.frombuffer(packet, _PACKET)["blocks"][0]["flag"][: self._used]
-        blocks = np.frombuffer(packet, _PACKET)["blocks"][0]["azimuth"].astype(np.int64)
+        blocks = azimuths[0].astype(np.int64)
         turned = np.diff(blocks[: self._used : model.banks * len(self.returns)]) % TURN
         group_ns = self.column_ns * self.columns / self._groups
         if len(turned) and not rate_hz:  # speeds that can be set are whole turns in a second
@@ -132,6 +152,10 @@ class VelodyneDecoder(PacketDecoder, PacketEncoder):
         right &= found["micros"] < HOUR_NS // 1000
         if self._told:
             right &= (found["mode"] == self.mode) & (found["product"] == self._model.product)
+        else:
+            two = _have_two_returns(blocks["azimuth"])
+            still = blocks["azimuth"][:, 0] == blocks["azimuth"][:, 4]
+            right &= two if len(self.returns) > 1 else still | ~two
         return np.asarray(right, bool)
 
     def read_numbers(self, packets: Packets) -> npt.NDArray[np.uint32]:
@@ -144,9 +168,7 @@ class VelodyneDecoder(PacketDecoder, PacketEncoder):
     def decode(self, packets: Packets, epoch_ns: npt.NDArray[np.int64]) -> Columns:
         found = np.ascontiguousarray(packets).view(_PACKET)[:, 0]
         count, returns = len(found), len(self.returns)
-        # VLS-128 pairs the returns of each bank.
-        blocks = found["blocks"][:, : self._used]
-        blocks = blocks.reshape(count, self._groups, self._model.banks, returns)
+        blocks = self._arrange(found["blocks"][:, : self._used])
         lasers = blocks["lasers"].transpose(3, 0, 1, 2, 4)
         lasers = lasers.reshape(returns, count * self.columns, self.channels)
         azimuth = blocks["azimuth"][:, :, 0, 0]
@@ -159,17 +181,23 @@ class VelodyneDecoder(PacketDecoder, PacketEncoder):
             reflectivity=lasers["reflectivity"],
         )
 
+    def _arrange(self, blocks: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return a view of blocks as [packets, groups, banks, returns]."""
+        sizes = self._model.banks, len(self.returns)
+        shape = (len(blocks), self._groups, *(sizes if self._told else sizes[::-1]))
+        return blocks.reshape(shape).transpose(self._places)
+
     def encode(self, columns: Columns, first_number: int = 0) -> Packets:  # noqa: ARG002  no number
         count, returns = len(columns.azimuth) // self.columns, len(self.returns)
         packets = np.repeat(np.frombuffer(self._packet, _PACKET), count)
         shape = returns, count, self._groups, self._model.banks, LASERS
-        blocks = packets["blocks"][:, : self._used]
-        blocks = blocks.reshape(count, self._groups, self._model.banks, returns)
+        used: npt.NDArray[Any] = packets["blocks"][:, : self._used].copy()
+        blocks = self._arrange(used)
         for name, values in (("range", columns.ranges), ("reflectivity", columns.reflectivity)):
             blocks["lasers"][name] = values.reshape(shape).transpose(1, 2, 3, 0, 4)
         azimuth = columns.azimuth.reshape(count, self._groups, -1)[:, :, 0]
         blocks["azimuth"] = azimuth[:, :, None, None]
-        packets["blocks"][:, : self._used] = blocks.reshape(count, self._used)
+        packets["blocks"][:, : self._used] = used
         t_ns = columns.t_ns.reshape(count, self.columns)[:, 0] - self._column_ns[0]
         packets["micros"] = t_ns % HOUR_NS // 1000
         return packets.view(np.uint8).reshape(count, PACKET_BYTES)

@@ -22,8 +22,6 @@ again.
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import functools
 import os
 import pickle
 import threading
@@ -41,6 +39,7 @@ from typing import Any, Final, TypeVar
 from recorder.archives.worker_process import WorkerProcess, start_server
 from recorder.common.errors import RecorderError
 from recorder.common.files import Closeable
+from recorder.common.memory import keep_freed_memory
 from recorder.session.part import WHOLE, Part
 from recorder.session.reader import Session, sensor_folders
 from recorder.session.session_part import SessionPart
@@ -510,9 +509,7 @@ def _make_portable(error: Exception) -> Exception:
     return error
 
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # parameters of mallopt(3)
 _KEPT_BYTES = 8 << 20
-_LARGEST_BYTES = 32 << 20  # memory of larger arrays is returned to the kernel at once
 
 
 def tune_for_packing() -> None:
@@ -526,19 +523,6 @@ def tune_for_packing() -> None:
     cv2.setNumThreads(1)
 
 
-@functools.cache
 def tune_memory() -> None:
-    """Make the C library keep up to 8 MiB of freed memory, in one heap for all threads.
-
-    Call it before other threads start: threads that have a heap keep it.
-
-    Otherwise a packer that makes arrays of some 100 kB for every frame causes the kernel to map and
-    clear their pages for every frame, which may cost more than the work itself.  A heap for each
-    thread would keep memory that the other threads could use.  The call has no effect if the C
-    library is not glibc.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
-        mallopt(_MMAP_THRESHOLD, _LARGEST_BYTES)
-        mallopt(_ARENA_MAX, 1)
+    """Make the C library keep up to 8 MiB of freed memory: `keep_freed_memory`."""
+    keep_freed_memory(_KEPT_BYTES)

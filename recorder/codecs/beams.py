@@ -51,6 +51,7 @@ class Mirrors(msgspec.Struct, frozen=True, kw_only=True):
         begins, ends: [mirrors], azimuths of the columns' fields.
         step: azimuths between two adjustments, between which they are interpolated.
         azimuth_adjust, elevation_adjust: i1 [channels, adjustments], in 0.01 deg.
+        view_deg: first and last azimuth of the measurements, about; None: of the whole fields.
     """
 
     begins: list[int]
@@ -58,6 +59,7 @@ class Mirrors(msgspec.Struct, frozen=True, kw_only=True):
     step: int
     azimuth_adjust: bytes
     elevation_adjust: bytes
+    view_deg: tuple[float, float] | None = None
 
     def find_fault(self, channels: int, turn: int) -> str | None:
         """Return what is wrong for so many channels and azimuths of a turn; None if nothing is."""
@@ -67,6 +69,8 @@ class Mirrors(msgspec.Struct, frozen=True, kw_only=True):
             return f"a field lies outside the turn of {turn}"
         if not 0 < self.step <= turn:
             return f"step: is {self.step}, not above 0"
+        if self.view_deg is not None and not -360 < self.view_deg[0] < self.view_deg[1] < 720:
+            return f"view_deg: is {self.view_deg[0]} to {self.view_deg[1]}"
         wanted = channels * -(-turn // self.step)
         for name in ("azimuth_adjust", "elevation_adjust"):
             if len(getattr(self, name)) != wanted:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 import recorder
@@ -108,13 +110,17 @@ def test_foxglove_has_the_points(driven: beam.Drive, tmp_path: Path) -> None:
         image = found.messages["/lidar/range2"][index].value
         metres = np.frombuffer(image.data, "<f4").reshape(image.height, image.width)
         assert np.allclose(metres, driven.lidar.data["rng2"][index] * 0.004)
+        image = found.messages["/lidar/confidence2"][index].value
+        confidence = np.frombuffer(image.data, "u1").reshape(image.height, image.width)
+        assert np.array_equal(confidence, driven.lidar.data["conf2"][index])
     assert not any("no message has" in line for line in context.notes.lines)
 
 
 @pytest.mark.parametrize("returns", [1, 2])
 def test_edgefirst_has_the_returns(driven: beam.Drive, tmp_path: Path, returns: int) -> None:
     pytest.importorskip("pyarrow", reason="needs pyarrow (the extra `archives`)")
-    options = {"tolerance_ms": 40, "returns": returns, "lidar_images": ["depth"]}
+    images = ["depth", "reflectivity"]
+    options = {"tolerance_ms": 40, "returns": returns, "lidar_images": images}
     dataset = edgefirst.pack_all([driven.path], tmp_path / "out", **options)
     seen = 0
     for frame in range(len(driven.builder.streams["camera"].t_ns)):
@@ -125,9 +131,20 @@ def test_edgefirst_has_the_returns(driven: beam.Drive, tmp_path: Path, returns: 
         near = int(np.abs(driven.lidar.t_ns - t_ns).argmin())
         points = [p for p in driven.sweeps[near] if p.return_ < returns]
         beam.check_points(dataset.points(frame, "lidar.pcd"), points)
+        ranges, reflectivity = (show(driven, name, near) for name in ("rng", "rfl"))
+        depth = np.rint(ranges * 0.004 * 256).astype(np.uint16)
+        assert np.array_equal(dataset.picture(frame, "lidar.png"), depth)
+        jpeg = dataset.picture(frame, "lidar.jpeg").astype(int)
+        assert np.abs(jpeg - reflectivity).mean() < 3
     assert seen > 2
     assert bool(dataset.noted("second returns left out")) is (returns == 1)
-    assert dataset.noted("has columns as they fired: no pictures of depth")
+    assert not dataset.noted("no pictures")
+
+
+def show(driven: beam.Drive, channel: str, index: int) -> npt.NDArray[Any]:
+    """The picture of a sweep: a column each 3.6 deg, azimuth 0 in the middle."""
+    values = driven.lidar.data[channel][index][:, : beam.COLUMNS]
+    return np.roll(values, beam.COLUMNS // 2, axis=1)
 
 
 def test_vrs_has_the_frames(driven: beam.Drive, tmp_path: Path) -> None:
@@ -169,13 +186,27 @@ def test_the_api_has_points_and_ranges(driven: beam.Drive) -> None:
 
 def test_the_live_view_shows_the_points(driven: beam.Drive) -> None:
     spec = driven.lidar.spec
-    assert list_views(spec) == ("cloud",)
+    assert list_views(spec) == ("cloud", "range_image")
     data = {name: values[1:2] for name, values in driven.lidar.data.items()}
     drawing = make_view(spec, "cloud", {}).draw([message_of(spec, data)])
     assert drawing is not None
     (name, xyz), *_ = drawing.arrays
     assert name == "points"
     assert np.abs(xyz - np.array([p.xyz for p in driven.sweeps[1]])).max() < 1e-4
+
+
+def test_the_live_view_shows_a_range_image(driven: beam.Drive) -> None:
+    spec = driven.lidar.spec
+    data = {name: values[1:2] for name, values in driven.lidar.data.items()}
+    drawing = make_view(spec, "range_image", {}).draw([message_of(spec, data)])
+    assert drawing is not None
+    arrays = dict(drawing.arrays)
+    assert np.array_equal(arrays["range"], show(driven, "rng", 1))
+    assert np.array_equal(arrays["intensity"], show(driven, "rfl", 1))
+    size = {"rows": beam.CHANNELS, "columns": beam.COLUMNS, "row_step": 1, "column_step": 1}
+    assert drawing.header == {
+        **size, "range_unit_m": 0.004, "intensity": "reflectivity", "intensity_white": 255.0,
+    }  # fmt: skip
 
 
 def test_the_report_shows_sweeps_and_a_range_image(driven: beam.Drive) -> None:

@@ -1,4 +1,4 @@
-"""The points of a lidar that is recorded as points, in the page."""
+"""Lidars that are recorded as points, and as ranges in the packets' unit, in the page."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ version: 1
 session: {root: sessions}
 sensors:
   lidar: {driver: lidar, source: "sim:", pace: max}
+  roof: {driver: hesai, source: "sim:", model: PandarXT32, pace: max}
 storage: {min_free_gb: 0.1}
 """
 
@@ -53,15 +54,23 @@ def test_points_are_drawn_in_3d_and_from_above(played: Dashboard) -> None:
         shows(played, "lidar", view, 19)
         pictures[view] = played.picture(played.canvas("lidar", view))
         assert colourful(pictures[view]) > 500, view
-        footer = page.inner_text(f".panel[data-view={view}] footer")
+        footer = page.inner_text(f".panel[data-stream=lidar][data-view={view}] footer")
         assert "points" in footer
-    canvas = played.canvas("lidar", "cloud")
-    page.locator(".panel[data-view=cloud] .controls select").select_option("intensity")
+    canvas, panel = played.canvas("lidar", "cloud"), ".panel[data-stream=lidar][data-view=cloud]"
+    page.locator(f"{panel} .controls select").select_option("intensity")
     by_intensity = played.picture(canvas)
     assert (by_intensity != pictures["cloud"]).any()
     page.focus(canvas)
     page.keyboard.press("ArrowLeft")
     assert (played.picture(canvas) != by_intensity).any()
+
+
+def test_ranges_are_drawn_in_3d_and_as_a_range_image(played: Dashboard) -> None:
+    pause(played.page)
+    played.page.keyboard.press("End")
+    for view in ("cloud", "beam_image"):
+        shows(played, "roof", view, 18)
+        assert colourful(played.picture(played.canvas("roof", view))) > 500, view
 
 
 def test_another_sweep_is_another_picture(played: Dashboard) -> None:

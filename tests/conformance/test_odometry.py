@@ -28,15 +28,20 @@ WORLD = f"""version: 1
 storage: {{min_free_gb: 0}}
 calibration: {PROJECT / "configs/demo_calibration.yaml"}
 sensors:
-  lidar: {{driver: ouster, source: "sim:", pace: max, mode: 512x10, beams: 64}}
+  lidar: {{driver: %s, source: "sim:", pace: max}}
 """
+OUSTER = "ouster, mode: 512x10, beams: 64"
+LIDARS = (OUSTER, "hesai, model: PandarXT32")
 
 
 @pytest.fixture(scope="module")
 def drive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three seconds of the simulated drive, its lidar calibrated."""
-    folder = tmp_path_factory.mktemp("drive")
-    (folder / "config.yaml").write_text(WORLD)
+    return make_drive(tmp_path_factory.mktemp("drive"), OUSTER)
+
+
+def make_drive(folder: Path, lidar: str) -> Path:
+    (folder / "config.yaml").write_text(WORLD % lidar)
     ran = recorder(
         "run", folder / "config.yaml", "--root", folder / "s", "--name", "d", "--duration", 3
     )
@@ -70,7 +75,9 @@ def test_recorded_points_give_the_poses_of_the_ranges(drive: Path, tmp_path: Pat
     assert np.abs(poses[:, :3, 3] - expected[:, :3, 3]).max() < 0.01
 
 
-def test_the_way_driven_is_found(drive: Path) -> None:
+@pytest.mark.parametrize("lidar", LIDARS)
+def test_the_way_driven_is_found(tmp_path: Path, lidar: str) -> None:
+    drive = make_drive(tmp_path, lidar)
     with Session(drive, virtual=True) as session:
         stream = session.streams["lidar"]
         mounting = read_calibration(drive / "calibration.yaml").of("lidar").pose

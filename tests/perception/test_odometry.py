@@ -20,7 +20,7 @@ from recorder.perception.lidar import odometry
 from recorder.perception.lidar.odometry import LidarOdometry, require_odometry
 from recorder.session.reader import Session
 from tests.archives.ncore.packer_rig import lidar
-from tests.session import clouds
+from tests.session import beam_sweeps, clouds
 from tests.session.build import Builder, build_session
 
 
@@ -85,6 +85,27 @@ def test_poses_are_the_rigs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         distance = np.linalg.norm(points, axis=1)
         assert (distance > 1).all() and (distance < 100).all()
         assert (points[:, 2] + 2 > 0.25).all()  # what is on the ground is left out
+
+
+def test_ranges_in_the_packets_unit_go_in_with_their_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(odometry, "require_odometry", lambda: None)
+    monkeypatch.setattr(importlib, "import_module", fake_module)
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "1.3.0")
+    driven = beam_sweeps.drive(tmp_path / "s")
+    with Session(driven.path) as session:
+        source = LidarOdometry(session.streams["lidar"], np.eye(4))
+        ((t_ns, poses),) = source.blocks()
+    assert np.array_equal(t_ns, driven.lidar.t_ns)
+    assert poses[:, 0, 3].tolist() == [1, 2, 3]
+    assert Fake.made.config.data.deskew is True
+    assert "not corrected" not in source.describe()["note"]
+    for index, (points, share) in enumerate(Fake.made.frames):
+        first = [point for point in driven.sweeps[index] if point.return_ == 0]
+        assert np.allclose(points, [point.xyz for point in first], rtol=0, atol=1e-4)
+        span_ns = int(driven.lidar.t_ns[index]) - driven.start_ns(index)
+        assert np.allclose(share, np.array([p.t_ns for p in first]) / span_ns, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("columns", [clouds.WITH_TIMES, clouds.WITHOUT_TIMES])

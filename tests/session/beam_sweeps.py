@@ -57,6 +57,7 @@ def beam_spec(beams: Beams | None = None, name: str = "lidar") -> StreamSpec:
         shape = CHANNELS, WIDTH
         channels.append(ChannelSpec(f"rng{mark}", "zstdf", "u2", shape, "range", "4 mm"))
         channels.append(ChannelSpec(f"rfl{mark}", "zstdf", "u1", shape, "reflectivity"))
+        channels.append(ChannelSpec(f"conf{mark}", "zstdf", "u1", shape, "confidence"))
     if len(beams.firing_ns) > 1:
         channels.append(ChannelSpec("state", "raw", "u1", (WIDTH,)))
     channels.append(ChannelSpec("azimuth", "raw", "u4", (WIDTH,)))
@@ -78,6 +79,7 @@ def make_sweeps(spec: StreamSpec, count: int, seed: int = 0) -> dict[str, npt.ND
         other = rng.integers(1500, 20_000, shape) * (rng.random(shape) > 0.5)
         data[f"rng{mark}"][..., :COLUMNS] = first if not number else np.where(same, first, other)
         data[f"rfl{mark}"][..., :COLUMNS] = np.arange(COLUMNS) + 3
+        data[f"conf{mark}"][..., :COLUMNS] = rng.integers(0, 4, shape)
     place = np.arange(COLUMNS)
     data["azimuth"][:, :COLUMNS] = (7 + STEP * place) % TURN
     begins = DEVICE_NS + 100_000_000 * np.arange(count)[:, None]

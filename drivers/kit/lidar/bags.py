@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from typing import Final
 
-from drivers.kit.driver import Item, Lost
+from drivers.kit.driver import Item, Lost, NewStream
 from drivers.kit.lidar.family import Family, PacketStream, convert_payloads
 from drivers.kit.lidar.stream import FIRST, SweepStream
 from drivers.kit.mcap_source import clock_steps, open_bag
@@ -111,7 +111,7 @@ class BagSource:
         decoders = {name: find_content(bag.topics[name]).decode for name in self._topics}
         return order_messages(bag, Timing(bag, decoders))
 
-    def items(self) -> Iterator[Item]:
+    def items(self) -> Iterator[Item | NewStream]:
         """Yield sweeps; SourceError at damage, after the sweeps before it."""
         fault: Exception | None = None
         try:
@@ -135,7 +135,7 @@ class BagSource:
         detail = {"reason": str(timed.problem), "log_ns": timed.message.log_ns}
         return Lost(self._sensor.name, self._last_ns, "corrupt", None, detail=detail)
 
-    def _convert(self, timed: Timed) -> Iterator[Item]:
+    def _convert(self, timed: Timed) -> Iterator[Item | NewStream]:
         yield from convert_payloads(self._family, self._stream, self._read_payloads(timed))
 
     def _read_payloads(self, timed: Timed) -> Iterator[tuple[int, bytes]]:

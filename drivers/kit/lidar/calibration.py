@@ -22,6 +22,8 @@ _MIRRORS_MARK: Final = b"\xee\xff"
 _MIRRORS_HEAD: Final = 16
 _MIRRORS_VERSION: Final = 5
 _ADJUSTMENTS: Final = 180
+_MIRRORS_VIEW_DEG: Final = (30.0, 150.0)
+"""Field of view of an AT128, by its manual."""
 _SIDE: Final = "horiz_offset_correction"
 _UNIT_DEG: Final = 1 / 25600
 """Unit of the angles of a file with mirrors: the packets', 1/256 of 0.01 deg."""
@@ -191,6 +193,7 @@ def _parse_mirrors(data: bytes) -> Angles:
             begins=fields[:mirrors].tolist(),
             ends=fields[mirrors:].tolist(),
             step=round(2 / _UNIT_DEG),
+            view_deg=_MIRRORS_VIEW_DEG,
             azimuth_adjust=adjust[:count],
             elevation_adjust=adjust[count:],
         ),

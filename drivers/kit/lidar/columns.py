@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -52,24 +51,6 @@ class Columns:
             cut_image(self.confidence),
             cut(self.state),
             cut(self.host_ns),
-        )
-
-    @staticmethod
-    def join(parts: Sequence[Columns]) -> Columns:
-        """Return the columns of all parts, which have the same fields."""
-
-        def join(name: str, axis: int = 0) -> Any:
-            values = [getattr(part, name) for part in parts]
-            return None if values[0] is None else np.concatenate(values, axis)
-
-        return Columns(
-            join("azimuth"),
-            join("t_ns"),
-            join("ranges", 1),
-            join("reflectivity", 1),
-            join("confidence", 1),
-            join("state"),
-            join("host_ns"),
         )
 
 

@@ -53,6 +53,10 @@ class PacketDecoder(ABC):
     def find_sound(self, packets: Packets) -> npt.NDArray[np.bool_]:
         """Return which packets can be decoded: their marks, mode and date are right."""
 
+    def find_intact(self, packets: Packets) -> npt.NDArray[np.bool_]:
+        """Return in which sound packets the checksums fit, bool [packets]."""
+        return np.ones(len(packets), np.bool_)
+
     @abstractmethod
     def read_numbers(self, packets: Packets) -> npt.NDArray[np.uint32]:
         """Return the packets' numbers, u4 [packets]; only with `number_bits`."""

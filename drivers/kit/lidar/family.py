@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 import numpy as np
 
-from drivers.kit.driver import Item, SensorConfig
+from drivers.kit.driver import Item, NewStream, SensorConfig
 from drivers.kit.lidar.calibration import (
     DEFAULT,
     SENSOR,
@@ -24,7 +24,7 @@ from drivers.kit.lidar.control import Control, Device
 from drivers.kit.lidar.decoder import PacketDecoder, Packets
 from drivers.kit.lidar.form import FormWatch
 from drivers.kit.lidar.stream import SweepStream, Times
-from drivers.kit.source_driver import ItemSource, SourceDriver
+from drivers.kit.source_driver import FindingDriver, ItemSource
 from drivers.kit.topics.connect import TOPIC_FORMS, TOPIC_OPTIONS, TOPIC_SCHEMES
 from drivers.world import SCENE_OPTION
 from drivers.world.mounts import MOUNT_OPTION
@@ -122,7 +122,7 @@ class PacketStream(Protocol):
 
 def convert_payloads(
     family: Family, stream: PacketStream, payloads: Iterable[tuple[int, bytes]], offset_ns: int = 0
-) -> Iterator[Item]:
+) -> Iterator[Item | NewStream]:
     """Convert the payloads of a message in their order.
 
     Args:
@@ -247,7 +247,7 @@ class Family(ABC):
         self,
         payload: bytes,  # noqa: ARG002
         t_ns: int,  # noqa: ARG002
-    ) -> Sequence[Item] | None:
+    ) -> Sequence[Item | NewStream] | None:
         """Return the items of a packet of the device's state or of its IMU.
 
         Args:
@@ -348,7 +348,7 @@ class Family(ABC):
         )
 
 
-class FamilyDriver(SourceDriver):
+class FamilyDriver(FindingDriver):
     """Base of the drivers of a vendor's lidars."""
 
     family: ClassVar[type[Family]]

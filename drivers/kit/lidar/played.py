@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from drivers.kit.driver import Item, State
+from drivers.kit.driver import Item, NewStream, State
 from drivers.kit.lidar.family import Family, PacketStream
 from drivers.kit.lidar.form import FormChangedError
 from drivers.kit.lidar.stream import FIRST, SweepStream
@@ -91,7 +91,7 @@ class CaptureSource:
         why = f"; {fault or self._family.fault}" if fault or self._family.fault else ""
         raise self._sensor.fault(f"has no packet of {' or '.join(self._family.models)}{text}{why}")
 
-    def items(self) -> Iterator[Item]:
+    def items(self) -> Iterator[Item | NewStream]:
         """Yield sweeps; SourceError at damage, after the sweeps before it."""
         self._file.seek(0)
         batch: list[Datagram] = []
@@ -135,7 +135,7 @@ class CaptureSource:
         if fault is not None:
             raise self._sensor.fault(fault)
 
-    def _convert(self, batch: Sequence[Datagram]) -> Iterator[Item]:
+    def _convert(self, batch: Sequence[Datagram]) -> Iterator[Item | NewStream]:
         if not batch:
             return
         packets = np.frombuffer(b"".join(each.payload for each in batch), np.uint8)

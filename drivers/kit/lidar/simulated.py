@@ -20,6 +20,7 @@ from drivers.world.noise import noise_seed, normal
 from drivers.world.raycast import Image
 from drivers.world.view import HORIZON_M, View
 from recorder.codecs.beams import BEAMS, Beams
+from recorder.codecs.mirrors import TurningMirrors
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError
 
@@ -59,6 +60,12 @@ def make_rays(beams: Beams, columns: Columns) -> Rays:
     turned = column * (2 * np.pi / beams.turn)
     offset = np.radians(beams.azimuth_deg)[:, None]
     elevation = np.radians(beams.elevation_deg)[:, None]
+    if beams.mirrors is not None:
+        mirrors = TurningMirrors(beams)
+        azimuth_rad = mirrors.find_azimuths(column[0])
+        elevation = mirrors.find_elevations(column[0])
+        turned = np.broadcast_to(azimuth_rad.mean(axis=0), shape)
+        offset = azimuth_rad - turned
     cosine, sine = np.cos(turned + offset), np.sin(turned + offset)
     lens = np.cos(turned), np.sin(turned)
     if beams.zero == "x":
@@ -105,6 +112,25 @@ def fill_view(
         np.tan(elevation.mean(axis=1)),
         float(interval_ns),
     )
+
+
+def _find_fired(
+    beams: Beams, azimuth: npt.NDArray[np.int64], columns: int
+) -> npt.NDArray[np.int64]:
+    """Return the columns of a turn in which a lidar with mirrors fires, whole packets.
+
+    Args:
+        beams: with `mirrors`.
+        azimuth: of all columns of a turn.
+        columns: of a packet.
+    """
+    assert beams.mirrors is not None
+    seen = np.degrees(TurningMirrors(beams).find_azimuths(azimuth.astype(np.float64)))
+    first, last = beams.mirrors.view_deg or (-np.inf, np.inf)
+    inside = (seen >= first) & (seen <= last)
+    within = np.asarray(inside.any(axis=0))
+    packets = within[: len(within) // columns * columns].reshape(-1, columns).all(axis=1)
+    return np.flatnonzero(np.repeat(packets, columns))
 
 
 class SceneView:
@@ -160,11 +186,15 @@ class SpinningScene:
         self._packets = round(per_turn / decoder.columns)
         count = self._packets * decoder.columns
         self.period_ns = round(count * decoder.column_ns)
-        azimuth = np.arange(count) * decoder.turn // count
+        number, whole = np.arange(count), count
+        if beams.mirrors is not None:
+            number = _find_fired(beams, number * decoder.turn // whole, decoder.columns)
+            self._packets, count = len(number) // decoder.columns, len(number)
+        azimuth = number * decoder.turn // whole
         shape = len(decoder.returns), count, decoder.channels
         empty = Columns(
             azimuth.astype("<u4"),
-            START_NS + np.rint(np.arange(count) * decoder.column_ns).astype(np.int64),
+            START_NS + np.rint(number * decoder.column_ns).astype(np.int64),
             np.zeros(shape, "<u2"),
             np.zeros(shape, "u1"),
             np.zeros(shape, "u1") if decoder.confidence else None,

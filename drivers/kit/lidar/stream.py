@@ -44,6 +44,9 @@ _RATES_HZ: Final = (1.0, 100.0)
 _ENOUGH: Final = 2
 """Sweeps in a row that are too wide: the speed has changed."""
 
+CORRUPT: Final = "corrupt"
+"""Cause of the loss of packets whose checksum is wrong."""
+
 FIRST: Final = 40
 """Packets of a device by which the columns of a turn are measured."""
 _LEAST_STEPS: Final = 6
@@ -70,6 +73,7 @@ class SweepStream:
 
     Attributes:
         corrupt: packets that could not be decoded since the last sweep.
+        damaged: those of them whose checksum is wrong, and which no sweep has been found to lack.
     """
 
     def __init__(
@@ -84,26 +88,29 @@ class SweepStream:
     ) -> None:
         self._sensor, self._decoder, self._beams = sensor, decoder, beams
         self._cause = "network" if live else "device"
+        self._mirrors = len(beams.mirrors.begins) if beams.mirrors is not None else 1
         self._set_columns(1e9 / (decoder.column_ns * (decoder.rate_hz or 10.0)))
         self._first: list[tuple[Packets, Times, Times]] | None = [] if live else None
         self._log = PacketLog(decoder.packet_bytes) if sensor.options["packets"] else None
         self._device_packet = device_packet
         self._form, self._clock = form, ClockWatch()
         self._began_ns: int | None = None  # device time of the last sweep's first column
-        self._told_hz = self._turned_hz = self._rate_hz = decoder.rate_hz or 10.0
+        self._turn_hz = decoder.rate_hz or 10.0
+        self._told_hz = self._turned_hz = self._rate_hz = self._turn_hz * self._mirrors
         self._wide = 0  # sweeps in a row that are too wide
         self._offset_ns = 0
         self._declared = False
-        self.corrupt = self._packets_missing = 0
+        self.corrupt = self.damaged = self._packets_missing = 0
         self._state: dict[str, Any] = {}
 
     def _set_columns(self, per_turn: float) -> None:
         """Set the number of columns of a turn."""
         decoder = self._decoder
         self._per_turn, self._step = per_turn, decoder.turn / per_turn
-        self._width = math.ceil(per_turn * SPARE)
+        self._width = math.ceil(per_turn / self._mirrors * SPARE)
         cut = round(self._sensor.options["cut_deg"] * decoder.turn / 360) % decoder.turn
-        self._assembly = SweepAssembly(decoder.turn, cut, self._step)
+        begins = () if self._beams.mirrors is None else self._beams.mirrors.begins
+        self._assembly = SweepAssembly(decoder.turn, cut, self._step, begins, self._beams.column_ns)
         self._order: PacketOrder | TimeOrder
         self._gaps: AzimuthGaps | None = None
         if decoder.number_bits:
@@ -141,7 +148,7 @@ class SweepStream:
         """Set the columns of a turn where they are not those of the model's table."""
         if per_turn == self._per_turn:
             return
-        column_ns = 1e9 / (self._rate_hz * per_turn)
+        column_ns = 1e9 / (self._turn_hz * per_turn)
         self._beams = msgspec.structs.replace(self._beams, column_ns=column_ns)
         self._set_columns(per_turn)
 
@@ -175,7 +182,8 @@ class SweepStream:
         size = sum(channel.sample_bytes for channel in specs)
         if self._log is not None:
             specs.append(packets_channel(decoder.packet_bytes))
-            size += math.ceil(self._per_turn / decoder.columns) * decoder.packet_bytes
+            packets = math.ceil(self._per_turn / self._mirrors / decoder.columns)
+            size += packets * decoder.packet_bytes
             if self._device_packet:
                 files[DEVICE] = json.dumps({DEVICE_PACKET: self._device_packet.hex()})
         return [
@@ -183,7 +191,7 @@ class SweepStream:
                 self._sensor.name,
                 tuple(specs),
                 bytes_per_sample=size // 2,
-                rate_hz=round(decoder.rate_hz, 1) or None,
+                rate_hz=round(decoder.rate_hz * self._mirrors, 1) or None,
                 device_clock=True,
                 finite=finite,
                 description=f"{decoder.vendor} {decoder.model}, one sample a sweep, staggered",
@@ -218,6 +226,10 @@ class SweepStream:
         if self._first:
             packets, t_ns, epoch_ns = self._join_first((packets, t_ns, epoch_ns))
         sound = self._decoder.find_sound(packets)
+        intact = self._decoder.find_intact(packets)
+        if not intact.all():
+            self.damaged += int(np.count_nonzero(sound & ~intact))
+            sound &= intact
         change = ""
         if not sound.all():
             change = self._see_others(packets, sound)
@@ -311,26 +323,28 @@ class SweepStream:
             yield State(name, t_ns, dict(state), lasting=True)
 
     def _give(self, sweep: Sweep) -> Iterator[Item]:
-        name, columns = self._sensor.name, sweep.columns
-        assert columns.host_ns is not None
-        t_ns, device_ns = int(columns.host_ns.max()), int(columns.t_ns.max())
+        name = self._sensor.name
+        t_ns, device_ns = int(sweep.join("host_ns").max()), int(sweep.join("t_ns").max())
+        cause = CORRUPT if self.damaged else self._cause
         if sweep.lost_before:
             detail = {"packets_missing": self._packets_missing}
-            yield Lost(name, t_ns, self._cause, sweep.lost_before, detail=detail)
-        images, beyond = fill_channels(columns, self._width)
+            yield Lost(name, t_ns, cause, sweep.lost_before, detail=detail)
+        images, beyond = fill_channels(sweep.parts, self._width)
         data: dict[str, npt.NDArray[Any] | Encoded] = {**images}
         if self._log is not None:
-            data[PACKETS] = [self._log.take(len(columns.azimuth), t_ns, t_ns + self._offset_ns)]
+            data[PACKETS] = [self._log.take(len(sweep), t_ns, t_ns + self._offset_ns)]
         yield Sample(name, np.array([t_ns], np.int64), data, np.array([device_ns], np.int64))
         report: dict[str, Any] = {}
         if missing := sweep.missing + beyond:
-            report = {"columns_missing": missing, **incomplete(self._cause, missing)}
+            report = {"columns_missing": missing, **incomplete(cause, missing)}
         if beyond:
             report["columns_beyond_width"] = beyond
         if self._packets_missing:  # in this sweep or before it
             report["packets_missing"], self._packets_missing = self._packets_missing, 0
         if self.corrupt:
             report["packets_corrupt"], self.corrupt = self.corrupt, 0
+        if self.damaged and (missing or sweep.lost_before):  # by these packets
+            report["packets_crc_wrong"], self.damaged = self.damaged, 0
         for key in ("repeated", "late", "restarts"):
             if count := getattr(self._order, key):
                 report[f"packets_{key}"] = count
@@ -340,7 +354,7 @@ class SweepStream:
         yield from self._check_rate(sweep, t_ns)
         self._wide = self._wide + 1 if beyond else 0
         if self._wide == _ENOUGH:
-            rate_hz = 1e9 / (self._beams.column_ns * len(sweep.columns.azimuth))
+            rate_hz = 1e9 / (self._beams.column_ns * len(sweep))
             raise FormChangedError(
                 f"the device turns at {rate_hz:.1f} Hz from here on, before at "
                 f"{self._rate_hz:.1f} Hz: its sweeps have more columns than the stream"
@@ -348,7 +362,7 @@ class SweepStream:
 
     def _check_rate(self, sweep: Sweep, t_ns: int) -> Iterator[Item]:
         """Report another speed once two turns have it."""
-        began_ns, self._began_ns = self._began_ns, int(sweep.columns.t_ns[0])
+        began_ns, self._began_ns = self._began_ns, int(sweep.parts[0].t_ns[0])
         if began_ns is None or sweep.missing or sweep.lost_before or self._began_ns <= began_ns:
             return
         rate_hz = 1e9 / (self._began_ns - began_ns)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from drivers.kit.driver import Item, Lost, SensorConfig, State
+from drivers.kit.driver import Item, Lost, NewStream, SensorConfig, State
 from drivers.kit.lidar.family import Family, convert_payloads
 from drivers.kit.lidar.form import FormChangedError
 from drivers.kit.topics.connect import parse_address
@@ -116,7 +116,7 @@ class TopicSource:
         scan: PacketScan = self._decoders[event.topic](event.data or b"")
         return scan
 
-    def items(self) -> Iterator[Item | None]:
+    def items(self) -> Iterator[Item | NewStream | None]:
         """Yield items; DeviceError if the topic has no publisher any more, or the form changes."""
         place, gone_ns = self._connection.place, None
         while True:
@@ -141,7 +141,7 @@ class TopicSource:
             if not events:
                 yield None
 
-    def _take(self, event: Arrival) -> Iterator[Item]:
+    def _take(self, event: Arrival) -> Iterator[Item | NewStream]:
         name = self._sensor.name
         try:
             self._decode(event)

@@ -18,6 +18,7 @@ from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst.cameras import quantize_distances
 from recorder.archives.sample_workers import LIDAR_GROUP, RADAR_GROUP, EncoderFactory, WorkerContext
 from recorder.archives.shared_options import radar_frames, radar_processor
+from recorder.codecs.beams import BEAMS
 from recorder.formats.pcd import pcd_header
 from recorder.formats.png import compress_png, cube_picture
 from recorder.formats.zip import zlib
@@ -25,6 +26,7 @@ from recorder.formats.zip.writer import Payload
 from recorder.perception.calibration import Calibration
 from recorder.perception.frames import cloud_channel, has_ouster_sweeps, mean_period_ns
 from recorder.perception.geometry import Floats, apply, quaternion_of_rotation
+from recorder.perception.lidar.beam_pictures import BeamPictures
 from recorder.perception.lidar.clouds import make_point_source
 from recorder.perception.lidar.lidar import pixel_shifts
 from recorder.perception.lidar.points import convert_points, find_returns, point_times, stack_xyz
@@ -162,18 +164,38 @@ class LidarFiles(SensorFiles):
     def _prepare_clouds(self) -> None:
         """Choose the encoder of a lidar that is no Ouster."""
         self.period_ns = mean_period_ns(self.stream)
-        images = [name for name in self._context.options["lidar_images"] if name != "projected"]
-        if images:
-            why = "records points" if cloud_channel(self.stream) else "has columns as they fired"
+        options = self._context.options
+        images = [name for name in options["lidar_images"] if name != "projected"]
+        if images and cloud_channel(self.stream):
             self._context.notes.add(
-                f"its lidar {why}: no pictures of {', '.join(images)}", self.name
+                f"its lidar records points: no pictures of {', '.join(images)}", self.name
             )
-        returns: int = self._context.options["returns"]
-        if returns == 1 and "rng2" in self.stream.meta:
+        if options["returns"] == 1 and "rng2" in self.stream.meta:
             self._context.notes.add(
                 "second returns left out; edgefirst.returns=2 packs them", self.name
             )
-        self.encoder = partial(CloudEncoder, self.name, self.pose, returns, self.projects)
+        self.encoder = partial(CloudEncoder, self.name, self.pose, dict(options), self.projects)
+
+
+def encode_lidar_pictures(
+    depth_m: npt.NDArray[Any], reflectivity: npt.NDArray[np.uint8], options: Mapping[str, Any]
+) -> dict[str, Payload]:
+    """Encode the requested pictures of a sweep, by file ending.
+
+    Args:
+        depth_m: ranges [rows, columns], a column for each azimuth, 0 without a return.
+        reflectivity: u1 [rows, columns].
+        options: the options ``lidar_images`` and ``png_level``.
+    """
+    files = {}
+    if "depth" in options["lidar_images"]:
+        files["lidar.png"] = compress_png(quantize_distances(depth_m), options["png_level"])
+    if "reflectivity" in options["lidar_images"]:
+        quality = [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY]
+        done, jpeg = cv2.imencode(".jpeg", reflectivity, quality)
+        assert done
+        files["lidar.jpeg"] = Payload(jpeg.tobytes())
+    return files
 
 
 class CloudEncoder:
@@ -184,7 +206,8 @@ class CloudEncoder:
     Args:
         name: name of the lidar.
         pose: ``T_sensor_rig``, f8 [4, 4], or None.
-        returns: number of returns of a pixel that are packed, where points have their number.
+        options: the options ``returns``, of a pixel, where points have their number,
+            ``lidar_images`` and ``png_level``.
         projects: whether depth pictures need points in the rig's frame.
         worker: the worker's context.
     """
@@ -193,14 +216,17 @@ class CloudEncoder:
         self,
         name: str,
         pose: Floats | None,
-        returns: int,
+        options: Mapping[str, Any],
         projects: bool,
         worker: WorkerContext,
     ) -> None:
         self._stream = worker.session.streams[name]
-        self._source = make_point_source(recorded_spec(self._stream))
+        spec = recorded_spec(self._stream)
+        self._source = make_point_source(spec)
         self._pose, self._projects = pose, projects
-        self._returns = returns if self._source.returns > 1 else None
+        self._returns: int | None = options["returns"] if self._source.returns > 1 else None
+        self._options = options
+        self._pictures = BeamPictures(spec) if BEAMS in spec.files else None
         point = self._source.point
         kinds = [(name, point[name].str) for name in point.names or ()]
         self._point = np.dtype([(n, "<f4" if n == "intensity" else kind) for n, kind in kinds])
@@ -209,12 +235,19 @@ class CloudEncoder:
         return [self._encode(index) for index in indices]
 
     def _encode(self, index: int) -> SampleFiles:
-        start_ns, points = self._source.read(self._stream, index)
+        sample = self._source.read_sample(self._stream, index)
+        t_ns = int(self._stream.times(index, index + 1)[0])
+        start_ns, points = self._source.points(sample, t_ns)
         points = points[find_returns(points)]
         if self._returns is not None:
             points = points[points["return"] < self._returns]
         pcd = encode_pcd(convert_points(points, self._point), self._pose)
         files = {"lidar.pcd": Payload(pcd, zlib.crc32(pcd))}
+        if self._options["lidar_images"] and (pictures := self._pictures) is not None:
+            places = pictures.find_places(sample)
+            depth_m = pictures.select(sample["rng"], places) * pictures.unit_m
+            reflectivity = pictures.select(sample["rfl"], places)
+            files |= encode_lidar_pictures(depth_m, reflectivity, self._options)
         if not self._projects or self._pose is None:
             return SampleFiles(files)
         in_rig = apply(self._pose, stack_xyz(points))
@@ -228,7 +261,7 @@ class LidarEncoder:
         name: name of the lidar.
         pose: ``T_sensor_rig``, f8 [4, 4], or None.
         shifts: int [beams], see `pixel_shifts`.
-        options: the options ``returns`` and ``lidar_images``.
+        options: the options ``returns``, ``lidar_images`` and ``png_level``.
         projects: whether depth pictures need points in the rig's frame.
         worker: the worker's context.
     """
@@ -244,8 +277,7 @@ class LidarEncoder:
     ) -> None:
         self._stream = worker.session.streams[name]
         self._pose, self._shifts = pose, shifts
-        self._pictures, self._projects = options["lidar_images"], projects
-        self._png_level = options["png_level"]
+        self._options, self._projects = options, projects
         self._optics, _, _ = lidar_optics(self._stream)
         self._beam, self._start = self._optics.lines
         self._clock = SweepClock(self._stream, self._optics)
@@ -261,14 +293,9 @@ class LidarEncoder:
         pcd = encode_pcd(points, self._pose)
         files = {"lidar.pcd": Payload(pcd, zlib.crc32(pcd))}
         ranges, reflectivity = sweep[0]
-        if "depth" in self._pictures:
-            depth = quantize_distances(self._destagger(ranges) * 1e-3)
-            files["lidar.png"] = compress_png(depth, self._png_level)
-        if "reflectivity" in self._pictures:
-            picture = self._destagger(reflectivity)
-            done, jpeg = cv2.imencode(".jpeg", picture, [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY])
-            assert done
-            files["lidar.jpeg"] = Payload(jpeg.tobytes())
+        if self._options["lidar_images"]:
+            depth_m, picture = self._destagger(ranges) * 1e-3, self._destagger(reflectivity)
+            files |= encode_lidar_pictures(depth_m, picture, self._options)
         if not self._projects or self._pose is None:
             return SampleFiles(files)
         in_rig = apply(self._pose, stack_xyz(points))

@@ -41,8 +41,8 @@ def topics(
     - ``/NAME/points``: see `recorder.perception.foxglove.clouds.lidar_channel`;
     - ``/NAME/range``, ``/NAME/range2``: images ``32FC1`` of the ranges in m, 0 without a return.
       An Ouster's range of whole millimetres is exact: ``rint(1000 * value)``;
-    - ``/NAME/reflectivity``, ``/NAME/reflectivity2``, ``/NAME/near_ir``: images ``mono8``,
-      ``mono16``;
+    - ``/NAME/reflectivity``, ``/NAME/reflectivity2``, ``/NAME/confidence``, ...,
+      ``/NAME/near_ir``: images ``mono8``, ``mono16``;
     - ``/NAME/columns``: the sensor's time of each column, as recorded.
 
     The images of other lidars than an Ouster are staggered: a column is of one time.  A lidar whose
@@ -57,17 +57,19 @@ def topics(
     sweeps = make_range_source(spec, destaggered=context.options["points"] == "destaggered")
     names = {channel.name for channel in spec.channels}
     images: dict[str, Image] = {}
+    shown: dict[str, str] = {}
     if wanted in ("ranges", "points_and_ranges"):
         for number in range(sweeps.returns):
             suffix = "" if not number else str(number + 1)
-            reflectivity = f"rfl{suffix}"
             images[f"range{suffix}"] = lambda sweep, n=number: sweeps.ranges_m(sweep, n)  # type: ignore[misc]
-            if reflectivity in names:
-                images[f"reflectivity{suffix}"] = lambda sweep, n=reflectivity: sweep[n]  # type: ignore[misc]
+            for name, channel in (("reflectivity", "rfl"), ("confidence", "conf")):
+                if f"{channel}{suffix}" in names:
+                    shown[f"{name}{suffix}"] = f"{channel}{suffix}"
         if NEAR_IR in names:
-            images["near_ir"] = lambda sweep: sweep[NEAR_IR]
+            shown["near_ir"] = NEAR_IR
+        images |= {name: lambda sweep, c=channel: sweep[c] for name, channel in shown.items()}  # type: ignore[misc]
     used = set(sweeps.channels) if wanted != "none" else set()
-    used |= {NEAR_IR} & names if images else set()
+    used |= set(shown.values())
     needed = sorted(used)
 
     def read_sweep(message: Message) -> Sweep:

@@ -1,8 +1,7 @@
-"""Geometry of lidars whose beams need more than an elevation and an azimuth.
+"""Geometry of lidars whose ranges are corrected by distance.
 
 ::
 
-    azimuth = TurningMirrors(beams).find_azimuths(column)
     x, y, z = TwoPointRanges(beams).place(range_m, rows, azimuth)
 """
 
@@ -18,7 +17,6 @@ from recorder.codecs.beams import Beams
 _FAR_M: Final = 25.04
 _NEAR_X_M: Final = 2.40
 _NEAR_Y_M: Final = 1.93
-_ADJUSTMENT_DEG: Final = 0.01
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[Any]
@@ -61,52 +59,3 @@ class TwoPointRanges:
         ahead_m = along * level * cosine + side_m * sine
         right_m = across * level * sine - side_m * cosine
         return ahead_m, right_m, along * self._up[rows] + self._height_m[rows]
-
-
-class TurningMirrors:
-    """Angles of a lidar with turning mirrors, see `recorder.codecs.beams.Mirrors`.
-
-    Args:
-        beams: with `mirrors`.
-    """
-
-    def __init__(self, beams: Beams) -> None:
-        assert beams.mirrors is not None
-        self._mirrors, self._turn = beams.mirrors, beams.turn
-        self._azimuth = np.radians(beams.azimuth_deg)
-        self._elevation = np.radians(beams.elevation_deg)
-        shape = len(self._azimuth), -1
-
-        def read(adjustments: bytes) -> Floats:
-            values = np.frombuffer(adjustments, np.int8).reshape(shape)
-            return np.asarray(np.radians(values * _ADJUSTMENT_DEG))
-
-        self._azimuth_adjust = read(beams.mirrors.azimuth_adjust)
-        self._elevation_adjust = read(beams.mirrors.elevation_adjust)
-
-    def find_azimuths(self, column: Floats) -> Floats:
-        """Return azimuths, rad [channels, columns]; NaN outside of the mirrors' fields.
-
-        Args:
-            column: azimuths of columns, as in the packets.
-        """
-        begins, ends = (
-            np.array(each)[:, None] for each in (self._mirrors.begins, self._mirrors.ends)
-        )
-        behind = (column - begins) % self._turn
-        inside = behind <= (ends - begins) % self._turn
-        chosen = np.take_along_axis(behind, np.argmax(inside, axis=0)[None], axis=0)[0]
-        turned = np.where(inside.any(axis=0), chosen * (4 * np.pi / self._turn), np.nan)
-        azimuth = turned + self._azimuth[:, None]
-        return np.asarray(azimuth + self._interpolate(self._azimuth_adjust, column))
-
-    def find_elevations(self, column: Floats) -> Floats:
-        """Return elevations, rad [channels, columns]."""
-        return self._elevation[:, None] + self._interpolate(self._elevation_adjust, column)
-
-    def _interpolate(self, adjustments: Floats, column: Floats) -> Floats:
-        place = column / self._mirrors.step
-        before = np.floor(place).astype(np.intp)
-        count, share = adjustments.shape[1], place - before
-        first, second = adjustments[:, before % count], adjustments[:, (before + 1) % count]
-        return np.asarray(first + share * (second - first))

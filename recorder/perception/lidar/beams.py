@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.codecs.beams import BEAMS, Beams
+from recorder.codecs.mirrors import TurningMirrors
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError
-from recorder.perception.lidar.beam_geometry import TurningMirrors, TwoPointRanges
+from recorder.perception.lidar.beam_geometry import TwoPointRanges
 from recorder.perception.lidar.lidar import SpinningModel
 from recorder.perception.lidar.points import POINT, RangeSource, Values
 from recorder.perception.lidar.spinning import DerivedModel
@@ -74,6 +75,10 @@ class BeamPoints(RangeSource):
         self._organized = organized
         self._firing_ns = {
             int(state): np.array([t or 0 for t in row], np.int64)
+            for state, row in beams.firing_ns.items()
+        }
+        self._fires = {
+            int(state): np.array([t is not None for t in row])
             for state, row in beams.firing_ns.items()
         }
         self._azimuth = np.radians(beams.azimuth_deg)[:, None]
@@ -143,6 +148,29 @@ class BeamPoints(RangeSource):
     def start_ns(self, sample: Mapping[str, Values], t_ns: int) -> int:
         there, _, measured_ns = self._find_times(sample)
         return t_ns - int(np.ptp(measured_ns)) if len(there) else t_ns
+
+    def measurements(
+        self, sample: Mapping[str, Values]
+    ) -> tuple[Values, Floats, npt.NDArray[np.bool_]]:
+        """Return the columns that a sweep has, and the measurements of their channels.
+
+        Returns:
+            int [n]; azimuths f8 [channels, n], rad, NaN outside of the fields of mirrors; and
+            whether a channel fires in that column, [channels, n].
+        """
+        there, firing_ns, _ = self._find_times(sample)
+        _, azimuth = self._find_azimuths(sample, there, firing_ns)
+        fires = self._fires[0][:, None]
+        if "state" in sample:
+            states = np.asarray(sample["state"])[there].tolist()
+            rows = [self._fires.get(state, self._fires[0]) for state in states]
+            fires = np.stack(rows, axis=1) if rows else np.empty(azimuth.shape, np.bool_)
+        return there, azimuth, np.broadcast_to(fires, azimuth.shape)
+
+    @property
+    def field_rad(self) -> tuple[float, float] | None:
+        """First and last azimuth of the fields of turning mirrors; None where the lidar turns."""
+        return None if self._mirrors is None else self._mirrors.field_rad
 
     def model(self) -> DerivedModel:
         """Return the spinning model: rows are the channels, columns the azimuths of a turn."""

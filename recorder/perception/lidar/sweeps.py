@@ -57,15 +57,8 @@ class SweepGrid:
         column_step = -(-optics.columns // columns) if columns else 1
         altitude = optics.altitude_rad.reshape(optics.beams, -1)[:, 0]
         row_rad = float(np.ptp(altitude)) / max(1, optics.beams - 1)
-        column_rad = 2 * np.pi / optics.columns
-        while points and (
-            -(-optics.beams // row_step) * -(-optics.columns // column_step) > points
-        ):
-            wide = column_step * column_rad > row_step * row_rad
-            if (wide and row_step < optics.beams) or column_step >= optics.columns:
-                row_step += 1
-            else:
-                column_step += 1
+        shape, apart_rad = (optics.beams, optics.columns), (row_rad, 2 * np.pi / optics.columns)
+        row_step, column_step = find_steps(shape, apart_rad, points, (row_step, column_step))
         self.row_step, self.column_step = row_step, column_step
         rows_at = np.arange(0, optics.beams, row_step)
         columns_at = np.arange(0, optics.columns, column_step)
@@ -79,6 +72,32 @@ class SweepGrid:
     def cut(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Select the values [rows, columns] of the shown rays from a sweep [beams, columns]."""
         return values.reshape(-1).take(self._places)
+
+
+def find_steps(
+    shape: tuple[int, int],
+    apart_rad: tuple[float, float],
+    points: int,
+    least: tuple[int, int] = (1, 1),
+) -> tuple[int, int]:
+    """Return the steps between the shown rows and columns.
+
+    The step of the denser direction grows first.
+
+    Args:
+        shape: rows and columns.
+        apart_rad: angle between two rows, and between two columns.
+        points: largest number of shown pixels; 0: all.
+        least: smallest steps.
+    """
+    (rows, columns), (row_rad, column_rad), (row_step, column_step) = shape, apart_rad, least
+    while points and -(-rows // row_step) * -(-columns // column_step) > points:
+        wide = column_step * column_rad > row_step * row_rad
+        if (wide and row_step < rows) or column_step >= columns:
+            row_step += 1
+        else:
+            column_step += 1
+    return row_step, column_step
 
 
 def pack_ranges(range_mm: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint16], float]:

@@ -8,13 +8,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from recorder.codecs.beams import BEAMS
 from recorder.common.errors import FormatError, RecorderError
 from recorder.perception.calibration import Calibration, session_calibration
 from recorder.perception.frames import has_ouster_sweeps
 from recorder.perception.geometry import apply
+from recorder.perception.lidar.beam_pictures import BeamPictures
 from recorder.perception.lidar.clouds import make_point_source
 from recorder.perception.lidar.lidar import sweep_optics
-from recorder.perception.lidar.points import RangeSource, find_returns, stack_xyz
+from recorder.perception.lidar.points import find_returns, stack_xyz
 from recorder.perception.lidar.sweeps import SweepGrid
 from recorder.session.playback import recorded_spec
 from recorder.session.reader import lidar_range_mm
@@ -45,7 +47,9 @@ def _draw_sweeps(material: ReportContext, stream: Stream, calibration: Calibrati
     title = element("h3", stream.name)
     try:
         grid = sweep_grid(stream) if has_ouster_sweeps(stream) else None
-        source = make_point_source(recorded_spec(stream))
+        spec = recorded_spec(stream)
+        source = make_point_source(spec)
+        pictures = BeamPictures(spec) if BEAMS in spec.files else None
         pose = calibration.of(stream.name).pose
     except READ_ERRORS as error:
         return element("div", title, material.fail(stream.name, error))
@@ -57,8 +61,9 @@ def _draw_sweeps(material: ReportContext, stream: Stream, calibration: Calibrati
             if grid is None:
                 sample = source.read_sample(stream, index)
                 points = find_points(source.points(sample, 0)[1], pose)
-                if isinstance(source, RangeSource):
-                    metres = source.ranges_m(sample)
+                if pictures is not None:
+                    places = pictures.find_places(sample)
+                    metres = pictures.select(sample["rng"], places) * pictures.unit_m
                     image = image or _draw_range_image(material, metres, time)
             else:
                 ranges = grid.cut(lidar_range_mm(stream, index))

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pytest
 from scipy.spatial import cKDTree
 
+from recorder.codecs.streams import StreamSpec
 from recorder.perception.lidar.beams import BeamPoints
 from tests.drivers.kit.lidar.lidars import REAL, Account, feed, make_family, read_real
 
@@ -30,19 +31,20 @@ def read_cloud(folder: Path) -> npt.NDArray[np.float64]:
     return np.stack([points[axis] for axis in "xyz"], axis=1).astype(np.float64)
 
 
-def decode(shared_data: Path, folder: str) -> tuple[Account, BeamPoints]:
+def decode(shared_data: Path, folder: str) -> tuple[Account, StreamSpec]:
     packets, t_ns = read_real(shared_data, folder)
     family = make_family(
         REAL[folder], calibration=str(shared_data / "lidar" / folder / "angles.csv")
     )
     stream = family.start(packets[0].tobytes(), live=False)
     account = feed(stream, packets, t_ns)
-    return account, BeamPoints(stream.specs(finite=True)[0])
+    return account, stream.specs(finite=True)[0]
 
 
 @pytest.mark.parametrize("folder", [name for name in REAL if name.startswith("hesai")])
 def test_points_are_those_of_nebula(shared_data: Path, folder: str) -> None:
-    account, source = decode(shared_data, folder)
+    account, spec = decode(shared_data, folder)
+    source = BeamPoints(spec)
     cloud = read_cloud(shared_data / "lidar" / folder)
     clouds = []
     for sample in account.samples:
@@ -86,7 +88,8 @@ def keep_later_returns(
 
 @pytest.mark.parametrize("folder", [name for name in REAL if name.startswith("hesai")])
 def test_columns_follow_one_another_evenly(shared_data: Path, folder: str) -> None:
-    account, source = decode(shared_data, folder)
+    account, spec = decode(shared_data, folder)
+    source = BeamPoints(spec)
     steps_ns = np.diff(account.times)
     off_ns = np.abs(steps_ns - source.beams.column_ns)  # across packets as within them
     assert np.median(off_ns) <= 1000 and off_ns.max() <= 2000  # the packets' microseconds jitter

@@ -252,8 +252,25 @@ def test_safety_codes_without_their_counter(name: str, safety: int) -> None:
         "motor_rpm": 600,
         "safety_lidar_state": 2,
         "safety_fault_type": 1,
-        "safety_fault_code": "0x4711",
+        "safety_fault_codes": ["0x4711"],
     }
+
+
+def test_each_of_several_faults_is_in_the_state() -> None:
+    """Each packet has another one: Hesai's SDK, ``GetFaultNum`` and ``GetFaultID``."""
+    manual, packets = MANUALS["OT128"], []
+    for number in (1, 2, 3):
+        packet = bytearray(build(manual, np.zeros((2, 128), int), [5, 5], mode=DUAL))
+        packet[788 + 2] = 3 << 4 | number
+        struct.pack_into("<H", packet, 788 + 3, 0x100 * number + 7)
+        packets.append(np.frombuffer(packet, np.uint8))
+    decoder = HesaiDecoder(MODELS["OT128"], packets[0].tobytes())
+    every = ["0x0107", "0x0207", "0x0307"]
+    assert decoder.read_state(np.stack(packets))["safety_fault_codes"] == every
+    assert decoder.read_state(packets[1][None])["safety_fault_codes"] == every  # as before
+    none = packets[0].copy()
+    none[790:793] = 0
+    assert decoder.read_state(none[None])["safety_fault_codes"] == []
 
 
 @pytest.mark.parametrize(("name", "place"), [("Pandar40P", 1240 + 5), ("Pandar64", 1172 + 5)])

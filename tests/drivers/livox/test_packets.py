@@ -71,9 +71,10 @@ def test_every_value_is_where_livox_has_it(
 
 
 def test_the_imu_has_the_units_of_other_imus() -> None:
-    t_ns, acc, avel = decode_imu(imu_packet(3, (0.5, 0.0, -1.0)))
-    assert t_ns == START_NS + 15_000_000
-    assert np.allclose(acc, [4.903325, 0, -9.80665]) and np.allclose(avel, [0.1, 0.2, 0.3])
+    sample = decode_imu(imu_packet(3, (0.5, 0.0, -1.0)))
+    assert (sample.number, sample.t_ns) == (3, START_NS + 15_000_000)
+    assert np.allclose(sample.acc, [4.903325, 0, -9.80665])
+    assert np.allclose(sample.avel, [0.1, 0.2, 0.3])
     with pytest.raises(FormatError, match="a packet of points"):
         decode_imu(make_packet())
     with pytest.raises(FormatError, match="of a Livox's IMU"):

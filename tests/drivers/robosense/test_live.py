@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drivers.kit.driver import Item, Sample, State
+from drivers.kit.driver import Item, NewStream, Sample, State
 from drivers.kit.emulator_faults import Fault
 from drivers.robosense.driver import RobosenseDriver
 from drivers.robosense.emulator import RobosenseEmulator
 from recorder.codecs.beams import BEAMS
 from recorder.common.errors import DeviceError, SourceError
 from tests.support.devices import (
+    device_times,
     free_port,
     losses,
     make_driver,
@@ -27,6 +28,7 @@ from tests.support.devices import (
     states,
     stepped,
 )
+from tests.support.waiting import wait_until
 
 
 @contextmanager
@@ -78,7 +80,7 @@ def test_a_lidar_is_recorded_by_what_it_tells(host: bool) -> None:
 
 def test_lost_packets_are_counted_by_numbers_or_gaps() -> None:
     for model in ("Airy", "Helios"):
-        with emulated(Fault("loss", rate=0.03), model=model) as (emulator, driver):
+        with emulated(Fault("loss", rate=0.03), model=model, imu=False) as (emulator, driver):
             open_again(driver)
             items = read_until(driver, lambda found: len(samples(found)) > 4)
             assert emulator.injected["loss"] > 0
@@ -87,6 +89,24 @@ def test_lost_packets_are_counted_by_numbers_or_gaps() -> None:
             for found in whole_sweeps(items):
                 assert abs(found - wanted) <= 1
             assert not losses(items)
+
+
+def test_the_imu_of_an_airy_is_recorded() -> None:
+    with emulated(model="Airy") as (_, driver):
+        open_again(driver)
+        items: list[Any] = []
+
+        def read() -> bool:
+            items.append(driver.read())
+            return len(samples(items, "lidar_imu")) > 30
+
+        wait_until("samples of the IMU", read, pause=lambda _: None)
+        ports = [port for _, port in driver.receives]
+        assert len(ports) == 3 and ports[2] == driver.sensor.options["imu_port"]
+    (spec,) = [item.spec for item in items if isinstance(item, NewStream)]
+    assert spec.name == "lidar_imu" and not spec.finite
+    steps_ns = np.diff(device_times(items, "lidar_imu"))
+    assert steps_ns.min() > 4_000_000 and not losses(items)
 
 
 def test_a_silent_or_wrong_address_is_named() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,7 +56,7 @@ def send_mutated(name: str, seed: int, count: int = 600) -> None:
         family.take_side_packet(other)
     stream = family.start(packets[0].tobytes(), live=dice.random() < 0.5)
     size, at = stream.packet_bytes, 0
-    items: list[Item] = []
+    items: list[Any] = []
     while at < count:
         chosen = packets[at : (at := at + dice.choice([1, 20, 64]))]
         payloads = [

@@ -19,6 +19,7 @@ const VIEWS = {
   range_doppler: { title: "range–speed", source: "range_doppler", make: RangeDopplerView },
   range_azimuth: { title: "range–azimuth", source: "range_azimuth", make: RangeAzimuthView },
   range_image: { title: "range image", source: "sweep", make: RangeImageView, wide: true },
+  beam_image: { title: "range image", source: "range_image", make: RangeImageView, wide: true },
   series: { title: "plot", source: "series", make: SeriesView },
   track: { title: "track", source: "series", make: TrackView, channel: "pos" },
 };

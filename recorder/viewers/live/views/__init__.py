@@ -18,18 +18,28 @@ from recorder.viewers.live.views.cloud import CloudView
 from recorder.viewers.live.views.drawing import Drawing, View
 from recorder.viewers.live.views.picture import PictureView
 from recorder.viewers.live.views.radar import RangeAzimuthView, RangeDopplerView
+from recorder.viewers.live.views.range_image import RangeImageView
 from recorder.viewers.live.views.series import SeriesView
 from recorder.viewers.live.views.sweep import SweepView
 
 __all__ = ["Drawing", "View", "list_views", "make_view"]
 
 
-_AnyView = PictureView | SweepView | CloudView | RangeDopplerView | RangeAzimuthView | SeriesView
+_AnyView = (
+    PictureView
+    | SweepView
+    | CloudView
+    | RangeImageView
+    | RangeDopplerView
+    | RangeAzimuthView
+    | SeriesView
+)
 
 _VIEWS: Final[Mapping[str, type[_AnyView]]] = {
     "picture": PictureView,
     "sweep": SweepView,
     "cloud": CloudView,
+    "range_image": RangeImageView,
     "range_doppler": RangeDopplerView,
     "range_azimuth": RangeAzimuthView,
     "series": SeriesView,
@@ -46,7 +56,7 @@ def make_view(spec: StreamSpec, name: str, options: Mapping[str, Any]) -> View:
 
     Raises:
         UsageError: the stream does not offer the view, or an option is wrong.
-        FormatError: a file of the stream (``lidar.json``, ``radar.json``) is wrong.
+        FormatError: a file of the stream (``lidar.json``, ``beams.json``, ``radar.json``) is wrong.
     """
     offered = list_views(spec)
     if name not in offered:

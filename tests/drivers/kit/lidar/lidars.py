@@ -16,7 +16,7 @@ import numpy.typing as npt
 from drivers.hesai import packets as hesai
 from drivers.hesai.driver import HesaiDriver, HesaiFamily
 from drivers.hesai.models import MODELS as HESAI
-from drivers.kit.driver import Item, Lost, Sample, SensorConfig, State
+from drivers.kit.driver import Item, Lost, NewStream, Sample, SensorConfig, State
 from drivers.kit.lidar.columns import Columns
 from drivers.kit.lidar.family import Family, PacketStream
 from drivers.kit.lidar.stream import SweepStream
@@ -122,7 +122,7 @@ class Account:
     states: list[dict[str, Any]] = field(default_factory=list)
     lost_sweeps: int = 0
 
-    def take(self, items: Iterable[Item]) -> None:
+    def take(self, items: Iterable[Item | NewStream]) -> None:
         for item in items:
             if isinstance(item, Sample):
                 self.samples.append(item)

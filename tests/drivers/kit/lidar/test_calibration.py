@@ -13,8 +13,9 @@ import yaml
 
 from drivers.kit.lidar.calibration import parse_angles, read_angles
 from recorder.codecs.beams import Beams
+from recorder.codecs.mirrors import TurningMirrors
 from recorder.common.errors import FormatError, SourceError
-from recorder.perception.lidar.beam_geometry import TurningMirrors, TwoPointRanges
+from recorder.perception.lidar.beam_geometry import TwoPointRanges
 from tests.drivers.kit.lidar.lidars import Lidar, make_family, make_packet
 
 TURN = 36000 * 256

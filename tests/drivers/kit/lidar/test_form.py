@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from drivers.kit.lidar.family import convert_payloads
 from drivers.kit.lidar.form import FormChangedError, FormWatch
 from tests.campaigns import Campaign
 from tests.drivers.kit.lidar.lidars import START_NS, Account, Lidar
+from tests.drivers.kit.lidar.test_calibration import write_yaml
 
 
 @pytest.mark.parametrize(
@@ -36,6 +38,21 @@ def test_another_form_ends_the_stream_by_its_name(model: str, mode: int, wanted:
             for packet in then:
                 account.take(stream.take_other(packet.tobytes()))
     assert account.columns == 600 * before.decoder.columns  # all before is given
+
+
+def test_an_hdl_64e_tells_its_returns_by_its_azimuths(tmp_path: Path) -> None:
+    angles = write_yaml(tmp_path / "a.yaml", 64, 0.002)
+    single, dual = Lidar("HDL-64E S3", 0x37), Lidar("HDL-64E S3", 0x39)
+    first, t_ns = single.send(single.turn(300))
+    then, _ = dual.send(dual.turn(40))
+    stream, account = single.start(first, calibration=str(angles)), Account()
+    account.take(stream.take(first, t_ns, t_ns))
+    with pytest.raises(FormChangedError, match="with the returns strongest and last"):
+        account.take(stream.take(then, t_ns[-40:], t_ns[-40:]))
+    assert not dual.decoder.find_sound(first).any()
+    still = first.copy()
+    still[:, 2::100] = still[:, 3::100] = 0  # it stands
+    assert single.decoder.find_sound(still).all()
 
 
 def test_what_a_message_has_before_another_form_is_given() -> None:

@@ -100,4 +100,4 @@ def test_a_lidar_that_does_not_turn_ends_its_sweeps() -> None:
     sweeps = []
     for at in range(0, count, 50):
         sweeps += list(assembly.take(still.part(at, at + 50), np.zeros(50, np.int64)))
-    assert [len(sweep.columns.azimuth) for sweep in sweeps] == [450, 450]
+    assert [len(sweep) for sweep in sweeps] == [450, 450]

@@ -21,7 +21,7 @@ from tests.drivers.kit.lidar.lidars import (
 SINGLE, DUAL, THREE = 0x37, 0x39, 0x3D
 MODES = [
     *((model, SINGLE) for model in [*NUMBERED, *NUMBERLESS, "Pandar40P", "AT128"]),
-    *((model, DUAL) for model in [*NUMBERED, *NUMBERLESS[:5], "Pandar40P", "AT128"]),
+    *((model, DUAL) for model in [*NUMBERED, *NUMBERLESS, "Pandar40P", "AT128"]),
     ("PandarXT32M", THREE),
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from recorder.codecs.points import points_dtype, unpack_points
 from recorder.common.errors import SourceError
 from recorder.perception.frames import cloud_channel
 from recorder.perception.lidar.clouds import make_point_source
+from tests.drivers.kit.lidar.test_calibration import build_mirrors
 from tests.support.devices import make_driver, samples, states
 
 MOUNTED_M = 1.95
@@ -29,9 +31,9 @@ SEEN: list[tuple[type[FamilyDriver], str]] = [
 ]
 
 
-def see(kind: type[FamilyDriver], model: str) -> tuple[Any, list[Any]]:
+def see(kind: type[FamilyDriver], model: str, **options: Any) -> tuple[Any, list[Any]]:
     """Points of the second sweep of a lidar without noise, and all items."""
-    driver = make_driver(kind, "lidar", "sim", model=model, noise=0)
+    driver = make_driver(kind, "lidar", "sim", model=model, noise=0, **options)
     spec = driver.open()[0]
     items = list[Any]()
     while len(samples(items)) < 2:
@@ -70,6 +72,24 @@ def test_all_see_the_same_walls(kind: type[FamilyDriver], model: str) -> None:
         points, _ = see(each, name)
         standing = (points["z"] > -1) & (np.hypot(points["x"], points["y"]) < 30)
         found.append(np.stack([points["x"], points["y"], points["z"]], 1)[standing])
+    some = found[0][:: max(1, len(found[0]) // 100)]
+    apart = np.linalg.norm(found[1][None] - some[:, None], axis=2).min(axis=1)
+    assert np.quantile(apart, 0.8) < 0.5
+
+
+def test_an_at128_sees_the_walls_by_its_mirrors(tmp_path: Path) -> None:
+    (tmp_path / "at.dat").write_bytes(build_mirrors())
+    points, _ = see(HesaiDriver, "AT128", calibration=str(tmp_path / "at.dat"))
+    azimuth_deg = np.degrees(np.arctan2(points["x"], points["y"]))
+    assert 28 < azimuth_deg.min() < 34 and 146 < azimuth_deg.max() < 152
+    near = (np.hypot(points["x"], points["y"]) < 25) & (points["z"] < -1.5)
+    assert near.sum() > 100
+    assert np.quantile(np.abs(points["z"][near] + MOUNTED_M), 0.5) < 0.01
+    others, _ = see(VelodyneDriver, "VLS-128")
+    found = []
+    for each in (points, others):
+        standing = (each["z"] > -1) & (np.hypot(each["x"], each["y"]) < 30)
+        found.append(np.stack([each["x"], each["y"], each["z"]], 1)[standing])
     some = found[0][:: max(1, len(found[0]) // 100)]
     apart = np.linalg.norm(found[1][None] - some[:, None], axis=2).min(axis=1)
     assert np.quantile(apart, 0.8) < 0.5

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 from drivers.hesai.driver import HesaiDriver
-from drivers.kit.driver import Item
 from drivers.kit.lidar.family import FamilyDriver
 from drivers.kit.topics import source
 from drivers.kit.topics.middleware import Arrival, ArrivalQueue, Publisher
@@ -53,8 +53,8 @@ def join(
     return driver
 
 
-def read(driver: FamilyDriver) -> list[Item]:
-    items: list[Item] = []
+def read(driver: FamilyDriver) -> list[Any]:
+    items: list[Any] = []
     while (item := driver.read()) is not None:
         items.append(item)
     return items
