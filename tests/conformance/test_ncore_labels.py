@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.archives.ncore import build
 from tests.archives.ncore.packer_rig import CALIBRATION, add_poses, lidar, rig, still_imu
 from tests.archives.ncore.test_packer import add_sets, write_labels
 from tests.session.build import START_NS, Builder, build_session, camera_spec, radar_spec
+from tests.session.camera_labels import KINDS, make_values, write_folder
 
 components: Any = pytest.importorskip(
     "ncore.impl.data.v4.components", reason="needs nvidia-ncore, which is not installed"
@@ -217,3 +219,52 @@ def test_added_components_open_with_what_is_packed_again(tmp_path: Path, store: 
     ours = {e["path"]: e for e in json.loads(again.read_text())["component_stores"]}
     assert ours == theirs  # the MD5 of each, among others
     assert len(ours) == 2
+
+
+# Labels with a value per pixel
+
+
+@pytest.fixture(scope="module")
+def pixels(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """NVIDIA's view of a session with labels of every kind, of the pictures 1 and 4."""
+    builder = Builder(tmp_path_factory.mktemp("root") / "drive")
+    builder.add(camera_spec(), 0.5)
+    path = builder.close()
+    for name, about in KINDS.items():
+        shape = tuple(about.get("shape", ()))
+        labels = [({"t_ns": k, "frame": k}, make_values(about["dtype"], shape, k)) for k in (1, 4)]
+        write_folder(path, name, labels)
+    return load(pack(path).files[-1])
+
+
+SOURCES = {"simulated": "GT_SYNTHETIC", "manual": "GT_ANNOTATION"}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_label(pixels: Any, name: str) -> None:
+    about, (kind, _, label_set) = KINDS[name], name.partition("@")
+    instance = f"{kind}@camera" + (f"@{label_set}" if label_set else "")
+    labels = pixels.get_camera_labels(instance)
+    descriptor = labels.label_descriptor
+    assert descriptor.camera_id == "camera"
+    found = descriptor.label_type
+    assert f"{found.category.name.lower()}.{found.qualifier}" == kind
+    assert (None if found.unit is None else found.unit.name.lower()) == about["unit"]
+    source = about.get("source", "EXTERNAL")
+    assert descriptor.label_source.name == SOURCES.get(source, source)
+    assert tuple(descriptor.label_schema.shape_suffix) == tuple(about.get("shape", ()))
+    ends = pixels.get_camera_sensor("camera").frames_timestamps_us[:, 1]
+    assert labels.label_timestamps_us.tolist() == [int(ends[1]), int(ends[4])]
+    for k in (1, 4):
+        values = make_values(about["dtype"], tuple(about.get("shape", ())), k)
+        read = labels.get_label(int(ends[k])).get_data()
+        assert (read.dtype, read.shape) == (values.dtype, values.shape)
+        step = about.get("quantization", {"scale": 0.0})["scale"]
+        assert np.abs(read.astype(float) - values).max() <= step / 2 + 1e-6 * bool(step)
+
+
+def test_labels_are_found_by_what_they_are(pixels: Any) -> None:
+    category = importlib.import_module("ncore.impl.data.types").LabelCategory.SEGMENTATION
+    queried = pixels.query_camera_labels("camera", label_category=category)
+    kinds = sorted(found.label_descriptor.label_type.qualifier for found in queried)
+    assert kinds == ["instance", "semantic"]

@@ -20,13 +20,9 @@ from recorder.archives.ncore.format.frames import FrameWriter
 from recorder.archives.ncore.format.manifest import Manifest
 from recorder.archives.ncore.format.point_clouds import PointCloudsWriter
 from recorder.archives.ncore.format.sequence import SequenceWriter
+from recorder.archives.ncore.mapping.camera_labels import pack_camera_labels
 from recorder.archives.ncore.mapping.clouds import make_point_lidar
-from recorder.archives.ncore.mapping.labels import (
-    pack_clouds,
-    pack_cuboids,
-    pack_masks,
-    pack_segments,
-)
+from recorder.archives.ncore.mapping.labels import pack_clouds, pack_cuboids, pack_masks
 from recorder.archives.ncore.mapping.rays import Lidar, Radar
 from recorder.archives.ncore.mapping.sensors import (
     Camera,
@@ -299,10 +295,7 @@ class _SessionPacker:
             "cuboids": pack_cuboids(context, sequence, frames),
             "masks": pack_masks(context, sequence, {n: c.size for n, c in cameras.items()}),
             "point clouds": pack_clouds(context, sequence, frames),
-            "camera labels": sum(
-                pack_segments(context, sequence, camera.stream, camera.ends.find)
-                for camera in cameras.values()
-            ),
+            "camera labels": pack_camera_labels(context, sequence, cameras),
         }
         self._counts |= {name: count for name, count in counts.items() if count}
 

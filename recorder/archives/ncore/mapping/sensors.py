@@ -16,6 +16,7 @@ from recorder.archives.ncore.format.frames import FrameWriter
 from recorder.archives.ncore.format.models import CameraModel, Shutter
 from recorder.archives.ncore.format.point_clouds import PointCloudsWriter
 from recorder.archives.ncore.format.sequence import SequenceWriter
+from recorder.archives.ncore.mapping.labels import label_source
 from recorder.archives.ncore.mapping.models import camera_model, find_shutter
 from recorder.common.errors import FormatError
 from recorder.perception.camera.camera_pictures import Pictures
@@ -205,7 +206,9 @@ class Camera(Sensor):
                 image = self._pictures.jpeg(index)
                 writer.frame(start_ns, end_ns, image, "jpeg", metadata=metadata)
             yield end_ns
-        writer.metadata |= {key: dict(file.header) for key, file in boxes.items()}
+        for key, file in boxes.items():
+            source = {"label_source": label_source(file.source)}
+            writer.metadata[key] = dict(file.header) | source
         return writer
 
 
