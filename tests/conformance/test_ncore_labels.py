@@ -19,6 +19,7 @@ from recorder.session.reader import Session
 from tests.archives.contract import backward, empty_imu
 from tests.archives.ncore import build
 from tests.archives.ncore.packer_rig import CALIBRATION, add_poses, lidar, rig, still_imu
+from tests.archives.ncore.test_calibrations import write_sets
 from tests.archives.ncore.test_packer import add_sets, write_labels
 from tests.session.build import START_NS, Builder, build_session, camera_spec, radar_spec
 from tests.session.camera_labels import KINDS, make_values, write_folder
@@ -268,3 +269,25 @@ def test_labels_are_found_by_what_they_are(pixels: Any) -> None:
     queried = pixels.query_camera_labels("camera", label_category=category)
     kinds = sorted(found.label_descriptor.label_type.qualifier for found in queried)
     assert kinds == ["instance", "semantic"]
+
+
+def test_the_loader_reads_the_calibration_that_it_is_asked_for(tmp_path: Path) -> None:
+    path = rig(tmp_path / "drive").close()
+    write_sets(path)
+    reader = components.SequenceComponentGroupsReader([pack(path).files[-1]])
+    found = {}
+    for name in ("default", "factory", "online_refined"):
+        loader = compat.SequenceLoaderV4(
+            reader, poses_component_group_name=name, intrinsics_component_group_name=name
+        )
+        times = loader.get_camera_sensor("camera").frames_timestamps_us[:1, 1]
+        (pose,) = loader.pose_graph.evaluate_poses("camera", "rig", times)
+        loader.pose_graph.evaluate_poses("lidar", "world", times)
+        model = loader.get_camera_sensor("camera").model_parameters
+        found[name] = [*pose[:3, 3].tolist(), model.type(), *model.focal_length.tolist()]
+        assert loader.get_lidar_sensor("lidar").model_parameters is not None
+    assert found == {
+        "default": [1, 0, 1.5, "opencv-pinhole", 30, 31],
+        "factory": [2, 0, 1.5, "opencv-pinhole", 30, 31],
+        "online_refined": [1, 0, 1.5, "opencv-fisheye", 20, 21],
+    }

@@ -23,6 +23,7 @@ from recorder.archives.ncore.format.sequence import SequenceWriter
 from recorder.archives.ncore.mapping.camera_labels import pack_camera_labels
 from recorder.archives.ncore.mapping.clouds import make_point_lidar
 from recorder.archives.ncore.mapping.labels import pack_clouds, pack_cuboids, pack_masks
+from recorder.archives.ncore.mapping.placing import place_rig
 from recorder.archives.ncore.mapping.rays import Lidar, Radar
 from recorder.archives.ncore.mapping.sensors import (
     Camera,
@@ -37,17 +38,14 @@ from recorder.archives.shared_options import (
     ODOMETRY,
     POSES,
     RADAR_OPTIONS,
-    choose_poses,
-    note_poses,
     require_poses,
 )
 from recorder.common.errors import FormatError, SessionError
 from recorder.config.options import Option, OptionTable
 from recorder.formats.zarr2 import require_numcodecs
+from recorder.perception.calibration import calibration_files
 from recorder.perception.camera.camera_pictures import JPEG_QUALITY
-from recorder.perception.earth_fit import find_earth_fit
 from recorder.perception.frames import has_ouster_sweeps, kind_of, stamp_span_ns
-from recorder.perception.poses import Cover, EarthPoses
 from recorder.session.stream import Stream
 
 _KINDS: Mapping[str, Callable[[PackingContext, Stream], Sensor]] = {
@@ -89,7 +87,8 @@ class NcorePacker(Packer):
     def ticks(self, context: PackingContext) -> float:
         total = sum(count_ticks(stream) for stream in context.streams)
         if context.options["poses"] == ODOMETRY:
-            total += sum(len(s) for s in context.streams if kind_of(s) == "lidar")
+            instances = 1 + len(calibration_files(context.session.path))
+            total += instances * sum(len(s) for s in context.streams if kind_of(s) == "lidar")
         return total
 
     def pack(self, context: PackingContext) -> PackedFiles:
@@ -127,8 +126,7 @@ class _SessionPacker:
             store=context.options["store"],
             beside=beside,
         ) as sequence:
-            self._place(sequence)
-            self._pack_trajectory(sequence)
+            self._pose_text = place_rig(context, sequence, self._sensors, self._generic)
             self._pack_sensors(sequence)
             self._pack_labels(sequence)
             self._store_notes(sequence)
@@ -209,56 +207,6 @@ class _SessionPacker:
             "hostname": header.get("hostname"),
             "lost": lost,
         }
-
-    def _place(self, sequence: SequenceWriter) -> None:
-        """Store the sensors' static poses and the cameras' models."""
-        context, poses = self._context, sequence.poses()
-        calibrated = context.calibration.path is not None
-        if not calibrated:
-            ahead = any(isinstance(sensor, Camera) for sensor in self._sensors)
-            context.notes.add(
-                "has no calibration: sensors are placed at the rig's origin"
-                + (", cameras look ahead" if ahead else ""),
-                "session",
-            )
-        for sensor in self._sensors:
-            poses.static_pose(
-                sensor.name, "rig", context.find_pose(sensor.stream, note_missing=calibrated)
-            )
-            if isinstance(sensor, Camera):
-                shutter = sensor.find_shutter()
-                model = sensor.model(shutter)
-                if model is None:
-                    sequence.intrinsics().placeholder(sensor.name, sensor.size, shutter)
-                else:
-                    sequence.intrinsics().camera(sensor.name, model)
-        for stream in self._generic:
-            pose = context.calibration.of(stream.name).pose
-            if pose is not None:
-                poses.static_pose(stream.name, "rig", pose)
-
-    def _pack_trajectory(self, sequence: SequenceWriter) -> None:
-        context, interval = self._context, sequence.interval
-        lidars = (s.stream for s in self._sensors if kind_of(s.stream) == "lidar")
-        source = choose_poses(context, lidars)
-        cover = Cover(source, interval.start_ns, interval.last_ns)
-        trajectory = sequence.poses().trajectory("rig", "world")
-        fit, to_earth = None, source.to_earth if isinstance(source, EarthPoses) else None
-        if to_earth is None and source.describe()["measured"]:
-            fit = find_earth_fit(context.session, context.calibration)
-        with context.locate_errors(f"poses from {source.name}"):
-            for t_ns, matrices in cover.blocks():
-                trajectory.append(t_ns, matrices)
-                if fit is not None:
-                    fit.add(t_ns, matrices)
-        if fit is not None and (to_earth := fit.to_earth()) is not None:
-            known = {"positions": fit.name, "residual_m": round(fit.residual_m, 3)}
-            sequence.poses().metadata["world_global"] = known
-        if to_earth is not None:
-            sequence.poses().static_pose("world", "world_global", to_earth)
-        text, _ = note_poses(context, source, cover)
-        sequence.poses().metadata["trajectory"] = text | cover.describe()
-        self._pose_text = text["source"]
 
     def _pack_sensors(self, sequence: SequenceWriter) -> None:
         context = self._context

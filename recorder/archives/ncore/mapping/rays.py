@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recorder.archives.ncore.format.cameras import IntrinsicsWriter
 from recorder.archives.ncore.format.component import Interval
 from recorder.archives.ncore.format.frames import FrameWriter
 from recorder.archives.ncore.format.rays import EncodedRays, LidarWriter, RadarWriter, RayEncoder
@@ -187,6 +188,13 @@ class Lidar(Sensor):
     def start_ns(self, index: int, _end_ns: int) -> int:
         return self._note_estimated(self._clock.times(index)).start_ns
 
+    def place_model(self, intrinsics: IntrinsicsWriter, _: Calibration) -> None:
+        frequency = self.optics.frequency_hz or 1e9 / self._clock.period_ns
+        if (model := lidar_model(self.optics, frequency)) is None:
+            self.note("its beams fit no spinning model: no lidar intrinsics, no model elements")
+        else:
+            intrinsics.lidar(self.name, model)
+
     def _note_estimated(self, times: SweepTimes) -> SweepTimes:
         if not times.measured:
             self.note("sweeps without column times of the device: spread evenly over the sweep")
@@ -196,13 +204,7 @@ class Lidar(Sensor):
         writer = sequence.lidar(self.name, metadata=self.metadata() | {"sensor": self._facts()})
         beams, columns = self.optics.beams, self.optics.columns
         place = elements = None
-        frequency = self.optics.frequency_hz or 1e9 / self._clock.period_ns
-        spinning = self.optics.model()
-        model = lidar_model(self.optics, frequency)
-        if spinning is None or model is None:
-            self.note("its beams fit no spinning model: no lidar intrinsics, no model elements")
-        else:
-            sequence.intrinsics().lidar(self.name, model)
+        if (spinning := self.optics.model()) is not None:
             rows = np.repeat(spinning.row_of_beam, columns)
             place = np.stack([rows, np.tile(np.arange(columns), beams)], 1).astype(np.uint16)
             elements = writer.constant(place)

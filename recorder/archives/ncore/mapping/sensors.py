@@ -12,13 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.archives.context import PackingContext
+from recorder.archives.ncore.format.cameras import IntrinsicsWriter
 from recorder.archives.ncore.format.frames import FrameWriter
-from recorder.archives.ncore.format.models import CameraModel, Shutter
 from recorder.archives.ncore.format.point_clouds import PointCloudsWriter
 from recorder.archives.ncore.format.sequence import SequenceWriter
 from recorder.archives.ncore.mapping.labels import label_source
 from recorder.archives.ncore.mapping.models import camera_model, find_shutter
 from recorder.common.errors import FormatError
+from recorder.perception.calibration import Calibration
 from recorder.perception.camera.camera_pictures import Pictures
 from recorder.perception.frames import Exposures, FrameGate, kind_of
 from recorder.perception.labels import LabelFile
@@ -80,6 +81,9 @@ class Sensor:
     ) -> Generator[int, None, FrameWriter | PointCloudsWriter]:
         """Write all frames; yield the end of each, ns, and return the component's writer."""
         raise NotImplementedError
+
+    def place_model(self, intrinsics: IntrinsicsWriter, calibration: Calibration) -> None:
+        """Store the sensor's model, if NCore has models of such sensors; note what it lacks."""
 
     def note(self, sentence: str) -> None:
         """Note an irregularity of this stream."""
@@ -159,27 +163,23 @@ class Camera(Sensor):
         """Width and height in pixels."""
         return self._pictures.size
 
-    def find_shutter(self) -> Shutter:
-        """Return the shutter; note a contradiction between calibration and recording."""
+    def place_model(self, intrinsics: IntrinsicsWriter, calibration: Calibration) -> None:
+        """Store the calibrated model, or a placeholder where it does not fit the pictures."""
         readout_ns = self._exposures.readout_ns
-        shutter, contradiction = find_shutter(self.context.calibration, self.name, readout_ns)
+        shutter, contradiction = find_shutter(calibration, self.name, readout_ns)
         if contradiction is not None:
             self.note(f"{contradiction}: packed as {shutter}")
-        return shutter
-
-    def model(self, shutter: Shutter) -> CameraModel | None:
-        """Return the calibrated model, if it fits the pictures."""
-        model = camera_model(self.context.calibration, self.name, shutter)
-        if model is not None and tuple(model.resolution) != self.size:
-            self.note(
-                "calibrated for {}x{}, but the pictures have {}x{}: placeholder intrinsics".format(
-                    *model.resolution, *self.size
-                )
-            )
-            return None
-        if model is None:
-            self.note("no intrinsics in the calibration: placeholder intrinsics")
-        return model
+        model = camera_model(calibration, self.name, shutter)
+        if model is not None and tuple(model.resolution) == self.size:
+            intrinsics.camera(self.name, model)
+            return
+        sentence = "no intrinsics in the calibration: placeholder intrinsics"
+        if model is not None:
+            sizes = *model.resolution, *self.size
+            sentence = "calibrated for {}x{}, but the pictures have {}x{}: placeholder intrinsics"
+            sentence = sentence.format(*sizes)
+        self.note(sentence)
+        intrinsics.placeholder(self.name, self.size, shutter)
 
     def _known_exposure(self) -> str:
         if self._exposures.measured:
