@@ -291,3 +291,47 @@ def test_the_loader_reads_the_calibration_that_it_is_asked_for(tmp_path: Path) -
         "factory": [2, 0, 1.5, "opencv-pinhole", 30, 31],
         "online_refined": [1, 0, 1.5, "opencv-fisheye", 20, 21],
     }
+
+
+# Groups of components
+
+
+@pytest.mark.parametrize("store", ["itar", "folder"])
+def test_the_loader_composes_groups_that_were_packed_at_different_times(
+    tmp_path: Path, store: str
+) -> None:
+    path = rig(tmp_path / "drive").close()
+    (path / "calibration.yaml").write_text(CALIBRATION)
+    write_labels(path)
+    pack(path, groups="standard", store=store)
+    (path / "_cuboids/hand.jsonl").unlink()
+    add_sets(path)
+    write_sets(path)
+    better = CALIBRATION.replace("[1, 0, 1.5]", "[1.25, 0, 1.5]").replace("fx: 30", "fx: 33")
+    (path / "calibration.yaml").write_text(better)
+    label = ({"t_ns": 0, "frame": 3}, make_values("f4"))
+    write_folder(path, "depth.z", [label])
+    result = pack(path, store=store, only=["labels", "poses"])
+    assert len(result.kept) == 1
+    reader = components.SequenceComponentGroupsReader([result.files[-1]])
+    assert len(reader.component_store_paths) == 3
+    loader = compat.SequenceLoaderV4(reader)
+    camera = loader.get_camera_sensor("camera")
+    ends = camera.frames_timestamps_us[:, 1]
+    (pose,) = loader.pose_graph.evaluate_poses("camera", "rig", ends[:1])
+    assert pose[:3, 3].tolist() == [1.25, 0, 1.5]
+    assert camera.model_parameters.focal_length.tolist() == [33, 31]
+    assert [seen.track_id for seen in loader.get_cuboid_track_observations()] == ["car_9"]
+    read = loader.get_camera_labels("depth.z@camera").get_label(int(ends[3])).get_data()
+    assert np.abs(read - make_values("f4")).max() <= 0.00390625 / 2 + 1e-6
+    assert list(camera.get_mask_images()) == ["ego"]
+    assert loader.get_point_clouds_source("model").pcs_count == 1
+    for sensor, get in (("lidar", loader.get_lidar_sensor), ("radar", loader.get_radar_sensor)):
+        assert get(sensor).frames_count > 0
+        loader.pose_graph.evaluate_poses(sensor, "world", ends[:1])
+    factory = compat.SequenceLoaderV4(reader, poses_component_group_name="factory")
+    (pose,) = factory.pose_graph.evaluate_poses("camera", "rig", ends[:1])
+    assert pose[:3, 3].tolist() == [2, 0, 1.5]
+    theirs = {e["path"]: e for e in reader.get_sequence_meta().to_dict()["component_stores"]}
+    ours = {e["path"]: e for e in json.loads(result.files[-1].read_text())["component_stores"]}
+    assert ours == theirs

@@ -13,7 +13,7 @@ from recorder.archives.finalize.sessions import LockedSession
 from recorder.archives.sample_workers import SampleWorkers
 from recorder.archives.staging import empty, measure_size, publish, staging
 from recorder.common.errors import RecorderError, StorageError, UsageError
-from recorder.integrity.archives import digest_files, seal_archive
+from recorder.integrity.archives import digest_files, read_digests, seal_archive
 from recorder.integrity.vehicle_key import VehicleKey
 from recorder.perception.redaction.pictures import sentence
 from recorder.session.outputs import write_record
@@ -94,6 +94,7 @@ def pack(
         tuple(_notes(contexts)),
         digests,
         {context.session.name: context.redaction for context in contexts if context.redaction},
+        packed.kept,
     )
 
 
@@ -110,13 +111,16 @@ def keep_record(
         key: the key that signs the record; None: it is not signed.
     """
     kept = {key: getattr(made, key) for key in ("bytes", "seconds", "summary", "notes")}
-    files = [path.name for path in made.files]
+    files = [*made.kept, *(path.name for path in made.files)]
     about = {"packed_ns": time.time_ns(), "options": request.options, "files": files}
     record = f"{made.archive}{suffix}"
     try:
         name, older = suffix[1:] or made.files[-1].stem, root / f"{record}.json"
         about |= kept | ({"redaction": made.redaction} if made.redaction else {})
-        custody = seal_archive(made.archive, name, made.digests, made.sessions, older, about, key)
+        digests = dict(made.digests)
+        if made.kept:
+            digests |= read_digests(older, root / made.archive, made.kept)
+        custody = seal_archive(made.archive, name, digests, made.sessions, older, about, key)
         write_record(root, record, about | {"custody": custody})
     except OSError as error:
         reason = f"{error.filename or root}: {error.strerror or error}"
@@ -137,7 +141,7 @@ def find_existing_archive(place: Path, name: str) -> Path | None:
 def _make_context(
     locked: LockedSession, session: Session, request: PreparedRequest
 ) -> PackingContext:
-    about = locked.redaction if request.packer.has_pictures else {}
+    about = locked.redaction if request.has_pictures else {}
     calibration, warnings = locked.calibration, locked.warnings
     context = PackingContext(
         session, Path(), request.options, calibration, warnings, redaction=about

@@ -15,11 +15,11 @@ import recorder
 from recorder.archives.base import PackedFiles, Packer
 from recorder.archives.context import PackingContext
 from recorder.archives.ncore.format.component import Interval
-from recorder.archives.ncore.format.extra_stores import find_extra_stores
+from recorder.archives.ncore.format.extra_stores import read_packed
 from recorder.archives.ncore.format.frames import FrameWriter
 from recorder.archives.ncore.format.manifest import Manifest
 from recorder.archives.ncore.format.point_clouds import PointCloudsWriter
-from recorder.archives.ncore.format.sequence import SequenceWriter
+from recorder.archives.ncore.format.sequence import DEFAULT, SequenceWriter
 from recorder.archives.ncore.mapping.camera_labels import pack_camera_labels
 from recorder.archives.ncore.mapping.clouds import make_point_lidar
 from recorder.archives.ncore.mapping.labels import pack_clouds, pack_cuboids, pack_masks
@@ -31,6 +31,12 @@ from recorder.archives.ncore.mapping.sensors import (
     count_ticks,
     is_generic,
     pack_generic,
+)
+from recorder.archives.ncore.mapping.store_plan import (
+    GROUP_OPTIONS,
+    SENSORS,
+    check_groups,
+    make_plan,
 )
 from recorder.archives.sample_workers import tune_for_packing
 from recorder.archives.shared_options import (
@@ -75,17 +81,22 @@ class NcorePacker(Packer):
         "second_returns": Option(
             "str", "shared", "their rays: the first return's, or own", choices=("shared", "own")
         ),
+        **GROUP_OPTIONS,
         **RADAR_OPTIONS,
     }
 
     def check(self, options: Mapping[str, Any]) -> dict[str, Any]:
         checked = super().check(options)
+        checked["groups"] = check_groups(checked, self.name)
         require_numcodecs()
         require_poses(checked)
         return checked
 
     def ticks(self, context: PackingContext) -> float:
-        total = sum(count_ticks(stream) for stream in context.streams)
+        streams = context.streams
+        if context.options["only"]:
+            streams = [s for s in streams if is_generic(s) or kind_of(s) == "camera"]
+        total = sum(count_ticks(stream) for stream in streams)
         if context.options["poses"] == ODOMETRY:
             instances = 1 + len(calibration_files(context.session.path))
             total += instances * sum(len(s) for s in context.streams if kind_of(s) == "lidar")
@@ -112,32 +123,47 @@ class _SessionPacker:
     def pack(self) -> PackedFiles:
         context = self._context
         name = context.session.name
+        place = context.folder.parent  # the context's folder lies beside the archive's final place
+        if context.options["only"] and (older := read_packed(place, name)) is not None:
+            context.redaction = older.metadata.get("redaction", {})  # of the kept pictures
         self._find_streams()
         interval_ns = self._interval()
         metadata = self._metadata()
         manifest = Manifest(name, Interval.from_ns(*interval_ns), metadata)
-        # The context's folder lies beside the archive's final place.
-        beside = find_extra_stores(context.folder.parent, name, manifest, context.notes.add)
+        plan = self._plan = make_plan(place, name, manifest, context.options, context.notes.add)
         with SequenceWriter(
             context.folder,
             name,
             interval_ns=interval_ns,
             metadata=metadata,
             store=context.options["store"],
-            beside=beside,
+            beside=plan.beside,
+            kept=plan.kept,
+            groups=plan.groups,
         ) as sequence:
-            self._pose_text = place_rig(context, sequence, self._sensors, self._generic)
-            self._pack_sensors(sequence)
+            poses = place_rig(context, sequence, self._sensors, self._generic, plan.written)
+            if plan.kept:
+                self._find_packed()
+            else:
+                self._pack_sensors(sequence)
+            if self._writes(sequence, "poses"):
+                self._pack_generic(sequence)
             self._pack_labels(sequence)
-            self._store_notes(sequence)
+            if self._writes(sequence, "poses"):
+                self._store_notes(sequence)
         assert sequence.packed is not None
         stores = [path.name for path in sequence.packed.stores]
-        other = ".zarr" if context.options["store"] == "itar" else ".zarr.itar"
+        summary: dict[str, Any] = {"sequence": name, "frames": self._counts}
         return PackedFiles(
             (*stores, sequence.packed.meta.name),
-            (f"{name}.ncore4{other}",),
-            {"sequence": name, "frames": self._counts, "poses": self._pose_text},
+            tuple(old for old in plan.replaced if old not in stores),
+            summary if poses is None else summary | {"poses": poses},
+            tuple(entry.path for entry in plan.kept),
         )
+
+    def _writes(self, sequence: SequenceWriter, component: str) -> bool:
+        """Return whether a component's instance ``default`` is packed."""
+        return component in self._plan.written and not sequence.keeps(component, DEFAULT)
 
     def _find_streams(self) -> None:
         """Find the streams to pack; note the streams that are left out."""
@@ -226,6 +252,23 @@ class _SessionPacker:
             self._counts[sensor.name] = writer.frame_count
             if not writer.frame_count:
                 context.notes.add("no frame could be packed", sensor.name)
+        self._packed = {name for name, count in self._counts.items() if count}
+
+    def _find_packed(self) -> None:
+        """Find the sensors in the stores that are kept, and the ends of the cameras' frames."""
+        context = self._context
+        self._packed = self._plan.kept_instances(*SENSORS, "point_clouds")
+        self._sensors = [sensor for sensor in self._sensors if sensor.name in self._packed]
+        for sensor in self._sensors:
+            if isinstance(sensor, Camera):
+                for _ in sensor.samples(sensor.start_ns):
+                    pass
+                if sensor.boxes and "camera_labels" in self._plan.written:
+                    text = "boxes are in the frames, which are not packed again"
+                    context.notes.add(text, sensor.name)
+
+    def _pack_generic(self, sequence: SequenceWriter) -> None:
+        context = self._context
         known = {}
         for stream in self._generic:
             with context.locate_errors(stream.name):
@@ -237,14 +280,21 @@ class _SessionPacker:
     def _pack_labels(self, sequence: SequenceWriter) -> None:
         context = self._context
         cameras = {s.name: s for s in self._sensors if isinstance(s, Camera)}
-        packed = {name for name, count in self._counts.items() if count}
-        frames = {s.name for s in self._sensors} & packed | {"rig", "world"}
-        counts = {
-            "cuboids": pack_cuboids(context, sequence, frames),
-            "masks": pack_masks(context, sequence, {n: c.size for n, c in cameras.items()}),
-            "point clouds": pack_clouds(context, sequence, frames),
-            "camera labels": pack_camera_labels(context, sequence, cameras),
-        }
+        frames = {s.name for s in self._sensors} & self._packed | {"rig", "world"}
+        counts, written = {}, self._plan.written
+        if "cuboids" in written:
+            counts["cuboids"] = pack_cuboids(context, sequence, frames)
+        if "masks" in written:
+            sizes = {name: camera.size for name, camera in cameras.items()}
+            counts["masks"] = pack_masks(context, sequence, sizes)
+        if "point_clouds" in written:
+            counts["point clouds"] = pack_clouds(context, sequence, frames)
+        if "camera_labels" in written:
+            counts["camera labels"] = pack_camera_labels(context, sequence, cameras)
+        if self._plan.kept and self._writes(sequence, "masks"):
+            masks = sequence.masks()
+            for name in cameras.keys() - masks.cameras:
+                masks.camera(name, {})
         self._counts |= {name: count for name, count in counts.items() if count}
 
     def _store_notes(self, sequence: SequenceWriter) -> None:
@@ -255,6 +305,7 @@ class _SessionPacker:
         sequence.poses().metadata["notes"] = list(self._context.notes.lines)
         sequence.poses().metadata["packing"] = {
             "packed_by": f"recorder {recorder.__version__}",
-            "options": dict(self._context.options),
+            "options": {k: v for k, v in self._context.options.items() if k != "only"}
+            | {"groups": self._plan.groups},
             "calibration_sha256": self._context.calibration.sha256,
         }

@@ -22,7 +22,7 @@ from recorder.archives.ncore.format.labels import (
     Unit,
 )
 from recorder.archives.ncore.format.sequence import SequenceWriter
-from recorder.archives.ncore.mapping.labels import label_source
+from recorder.archives.ncore.mapping.labels import label_source, stays
 from recorder.archives.ncore.mapping.sensors import Camera
 from recorder.perception.camera_labels import (
     CameraLabel,
@@ -63,6 +63,8 @@ def pack_camera_labels(
             continue
         descriptor = _describe(folder)
         instance = descriptor.instance + (f"@{folder.set_name}" if folder.set_name else "")
+        if stays(context, sequence, "camera_labels", instance, subject):
+            continue
         metadata = {"header": dict(folder.index.header)}
         make = partial(sequence.camera_labels, descriptor, instance, metadata=metadata)
         count += _pack(context, subject, camera, _read_folder(folder, camera, subject), make)
@@ -154,6 +156,8 @@ def _pack_segments(
         problem = f"has no times, and {len(virtual)} samples, not {len(camera.stream)}"
     elif descriptor.instance in packed:
         problem = f"{BOXES}/{camera.name}/segmentation.semantic is packed"
+    elif sequence.keeps("camera_labels", descriptor.instance):
+        problem = "is in a store that is not packed again"
     if problem:
         context.notes.add(f"{SEGMENT} {problem}: left out", virtual.name)
         return 0

@@ -241,6 +241,7 @@ class UntimedLidar(Sensor):
         writer = sequence.point_clouds(
             self.name,
             attributes={name: Attribute(str(self._source.point[name])) for name in names},
+            group=sequence.group_of("lidars"),  # as sensors, not as labels
             metadata=self.metadata(),
         )
         self.note("its points have no times: packed as point clouds")

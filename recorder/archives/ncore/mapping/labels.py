@@ -47,6 +47,20 @@ def label_source(source: str) -> LabelSource:
     return _SOURCES.get(source, "AUTOLABEL")
 
 
+def stays(
+    context: PackingContext, sequence: SequenceWriter, component: str, instance: str, subject: str
+) -> bool:
+    """Return whether an instance is in a store that is kept; note that its file is left out."""
+    if not sequence.keeps(component, instance):
+        return False
+    context.notes.add(
+        f"left out: {component}/{instance} is in a store that is not packed again; pack without "
+        "only",
+        subject,
+    )
+    return True
+
+
 def pack_cuboids(context: PackingContext, sequence: SequenceWriter, frames: set[str]) -> int:
     """Pack each set of ``_cuboids`` as an instance; return the number of cuboids.
 
@@ -61,6 +75,10 @@ def pack_cuboids(context: PackingContext, sequence: SequenceWriter, frames: set[
         default = own
     for file in files:
         instance, unplaced = DEFAULT if file is default else file.name, UnplacedKeys()
+        if instance == DEFAULT and sequence.keeps("cuboids", DEFAULT):
+            instance = file.name
+        if stays(context, sequence, "cuboids", instance, f"_cuboids/{file.path.name}"):
+            continue
         if instance == DEFAULT and file is not default:
             raise SessionError(f"{file.path}: the option cuboids names another set as {DEFAULT}")
         if len(files) > 1:
@@ -130,6 +148,8 @@ def pack_masks(
         if camera not in cameras:
             context.notes.add("masks of a camera that is not packed: left out", f"_masks/{camera}")
             continue
+        if stays(context, sequence, "masks", DEFAULT, f"_masks/{camera}"):
+            continue
         images = {}
         for name, path in files.items():
             with context.locate_errors(f"_masks/{camera}/{path.name}"):
@@ -145,6 +165,8 @@ def pack_clouds(context: PackingContext, sequence: SequenceWriter, frames: set[s
     count = 0
     for folder in cloud_folders(context.session.path):
         subject = f"_point_clouds/{folder.name}"
+        if stays(context, sequence, "point_clouds", folder.name, subject):
+            continue
         writer = None
         left_out = 0
         with context.locate_errors(subject):

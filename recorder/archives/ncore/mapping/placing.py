@@ -6,12 +6,14 @@ own calibration or the given one.  Each file of ``_calibrations`` is one more in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from recorder.archives.context import PackingContext
 from recorder.archives.ncore.format.poses import PosesWriter
 from recorder.archives.ncore.format.sequence import DEFAULT, SequenceWriter
+from recorder.archives.ncore.mapping.labels import stays
 from recorder.archives.ncore.mapping.sensors import Camera, Sensor
 from recorder.archives.shared_options import choose_poses, note_poses
 from recorder.perception.calibration import CALIBRATIONS, Calibration, read_calibration_sets
@@ -26,7 +28,8 @@ def place_rig(
     sequence: SequenceWriter,
     sensors: Sequence[Sensor],
     generic: Iterable[Stream],
-) -> str:
+    written: Collection[str],
+) -> str | None:
     """Store poses and models of all sensors by each calibration.
 
     Args:
@@ -34,9 +37,10 @@ def place_rig(
         sequence: the sequence to write to.
         sensors: the sensors that are packed.
         generic: streams that are packed as generic data; those with a calibrated pose get one.
+        written: the components that are packed, of ``poses`` and ``intrinsics``.
 
     Returns:
-        the source of the trajectory.
+        the source of the trajectory; None if no trajectory is packed.
     """
     if context.calibration.path is None:
         ahead = any(isinstance(sensor, Camera) for sensor in sensors)
@@ -46,25 +50,32 @@ def place_rig(
             "session",
         )
     sets = read_calibration_sets(context.session.path, context.calibration)
-    sources = []
+    source = None
     for name, calibration in {DEFAULT: context.calibration, **sets}.items():
-        view = replace(context, calibration=calibration)
-        view.notes = context.notes
-        poses, intrinsics = sequence.poses(name), sequence.intrinsics(name)
-        _place_sensors(view, poses, sensors, generic)
-        for sensor in sensors:
-            sensor.place_model(intrinsics, calibration)
+        subject = "calibration.yaml" if name == DEFAULT else f"{CALIBRATIONS}/{name}.yaml"
         if name != DEFAULT:
-            context.notes.add(f"is the instance {name}", f"{CALIBRATIONS}/{name}.yaml")
-            poses.metadata["calibration"] = _describe(calibration)
-            intrinsics.metadata["calibration"] = _describe(calibration)
-        sources.append(_pack_trajectory(view, sequence, poses, sensors))
-    return sources[0]
+            context.notes.add(f"is the instance {name}", subject)
+        if "intrinsics" in written and not stays(context, sequence, "intrinsics", name, subject):
+            intrinsics = sequence.intrinsics(name)
+            intrinsics.metadata |= _describe(name, calibration)
+            for sensor in sensors:
+                sensor.place_model(intrinsics, calibration)
+        if "poses" in written and not stays(context, sequence, "poses", name, subject):
+            view = replace(context, calibration=calibration)
+            view.notes = context.notes
+            poses = sequence.poses(name)
+            poses.metadata |= _describe(name, calibration)
+            _place_sensors(view, poses, sensors, generic)
+            text = _pack_trajectory(view, sequence, poses, sensors)
+            source = source or text
+    return source
 
 
-def _describe(calibration: Calibration) -> dict[str, str | None]:
-    assert calibration.path is not None
-    return {"file": calibration.path.name, "sha256": calibration.sha256}
+def _describe(name: str, calibration: Calibration) -> dict[str, Any]:
+    """Return the metadata of the instance of a further calibration."""
+    if name == DEFAULT or calibration.path is None:
+        return {}
+    return {"calibration": {"file": calibration.path.name, "sha256": calibration.sha256}}
 
 
 def _place_sensors(
