@@ -15,6 +15,7 @@ import pytest
 from recorder.archives.finalize import ArchiveRequest, PackedArchive, finalize
 from recorder.archives.ncore import SequenceWriter
 from recorder.archives.ncore.format.sequence import StoreKind
+from recorder.archives.validation import validate_archive
 from recorder.session.reader import Session
 from tests.archives.contract import backward, empty_imu
 from tests.archives.ncore import build
@@ -335,3 +336,33 @@ def test_the_loader_composes_groups_that_were_packed_at_different_times(
     theirs = {e["path"]: e for e in reader.get_sequence_meta().to_dict()["component_stores"]}
     ours = {e["path"]: e for e in json.loads(result.files[-1].read_text())["component_stores"]}
     assert ours == theirs
+
+
+# What `recorder validate` says of it
+
+
+def test_labels_groups_and_calibrations_validate(tmp_path: Path) -> None:
+    path = rig(tmp_path / "drive").close()
+    write_labels(path)
+    add_sets(path)
+    write_sets(path)
+    write_folder(path, "mask.dynamic", [({"t_ns": 0, "frame": 3}, make_values("u1"))])
+    report = validate_archive(pack(path, groups="standard").files[-1])
+    assert (report.problems, report.unchecked) == ([], [])
+    said = "\n".join(report.checked)
+    for words in ("3 stores: MD5", "mask.dynamic@camera 1 labels", "2 cuboids",
+                  "poses of factory, online_refined", "intrinsics of factory"):  # fmt: skip
+        assert words in said, said
+
+
+def test_a_label_of_another_shape_does_not_validate(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "drive")
+    builder.add(camera_spec(), 0.5)
+    meta = pack(builder.close()).files[-1]
+    done, image = cv2.imencode(".png", np.zeros((24, 32, 3), np.uint8))
+    assert done
+    with SequenceWriter.extend(meta) as later:
+        writer = later.camera_labels(build.CLASSES, "classes@camera", group="labels")
+        writer.label(START_NS + S // 4, bytes(image.data))
+    (problem,) = validate_archive(meta).problems
+    assert "classes@camera, " in problem and "has shape [24, 32, 3]" in problem

@@ -13,6 +13,7 @@ from recorder.archives.finalize import ArchiveRequest, PackedArchive, finalize
 from recorder.archives.ncore import SequenceWriter
 from recorder.archives.ncore.format.manifest import read_manifest, store_md5
 from recorder.archives.ncore.packer import PACKER
+from recorder.archives.validation import validate_archive
 from recorder.common.errors import ArchiveError, ConfigError
 from recorder.integrity.archives import verify_archive
 from recorder.integrity.proof import Trust
@@ -326,3 +327,18 @@ def test_what_cannot_be_packed_in_part_says_why(
 def test_wrong_groups_are_named(groups: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         PACKER.check({"groups": groups})
+
+
+def test_an_instance_in_two_stores_does_not_validate(session: Path) -> None:
+    add_mask(session)
+    pack(session, groups="standard")
+    place = session / "_archives/ncore"
+    labels = place / "drive.ncore4-labels.zarr.itar"
+    copy = place / "drive.ncore4-more.zarr.itar"
+    copy.write_bytes(labels.read_bytes())
+    document = json.loads((place / "drive.json").read_text())
+    (entry,) = [e for e in document["component_stores"] if e["path"] == labels.name]
+    document["component_stores"].append({**entry, "path": copy.name})
+    (place / "drive.json").write_text(json.dumps(document))
+    (problem,) = validate_archive(place / "drive.json").problems
+    assert "drive.ncore4-more.zarr.itar: has " in problem and f", as {labels} has" in problem
