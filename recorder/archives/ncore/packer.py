@@ -22,6 +22,7 @@ from recorder.archives.ncore.format.point_clouds import PointCloudsWriter
 from recorder.archives.ncore.format.sequence import DEFAULT, SequenceWriter
 from recorder.archives.ncore.mapping.camera_labels import pack_camera_labels
 from recorder.archives.ncore.mapping.clouds import make_point_lidar
+from recorder.archives.ncore.mapping.depth import DEPTH, pack_depth
 from recorder.archives.ncore.mapping.labels import pack_clouds, pack_cuboids, pack_masks
 from recorder.archives.ncore.mapping.placing import place_rig
 from recorder.archives.ncore.mapping.rays import Lidar, Radar
@@ -77,6 +78,7 @@ class NcorePacker(Packer):
         "store": Option("str", "itar", "kind of store", choices=("itar", "folder")),
         "poses": POSES,
         "cuboids": CUBOID_SET,
+        "depth": DEPTH,
         "jpeg_quality": JPEG_QUALITY,
         "second_returns": Option(
             "str", "shared", "their rays: the first return's, or own", choices=("shared", "own")
@@ -98,8 +100,10 @@ class NcorePacker(Packer):
             streams = [s for s in streams if is_generic(s) or kind_of(s) == "camera"]
         total = sum(count_ticks(stream) for stream in streams)
         if context.options["poses"] == ODOMETRY:
-            instances = 1 + len(calibration_files(context.session.path))
-            total += instances * sum(len(s) for s in context.streams if kind_of(s) == "lidar")
+            runs = 1 + len(calibration_files(context.session.path))
+            if context.options["depth"] is not None:
+                runs += sum(kind_of(stream) == "camera" for stream in context.streams)
+            total += runs * sum(len(s) for s in context.streams if kind_of(s) == "lidar")
         return total
 
     def pack(self, context: PackingContext) -> PackedFiles:
@@ -291,6 +295,7 @@ class _SessionPacker:
             counts["point clouds"] = pack_clouds(context, sequence, frames)
         if "camera_labels" in written:
             counts["camera labels"] = pack_camera_labels(context, sequence, cameras)
+            counts["camera labels"] += pack_depth(context, sequence, cameras)
         if self._plan.kept and self._writes(sequence, "masks"):
             masks = sequence.masks()
             for name in cameras.keys() - masks.cameras:

@@ -37,7 +37,7 @@ _PICTORIAL = ("material", "other")
 """Categories whose values may show what redacted pictures must not show."""
 
 
-class _Item(NamedTuple):
+class LabelItem(NamedTuple):
     """A label: its picture's sample, its place for messages, its values, and its metadata."""
 
     at: int
@@ -67,7 +67,7 @@ def pack_camera_labels(
             continue
         metadata = {"header": dict(folder.index.header)}
         make = partial(sequence.camera_labels, descriptor, instance, metadata=metadata)
-        count += _pack(context, subject, camera, _read_folder(folder, camera, subject), make)
+        count += pack_items(context, subject, camera, _read_folder(folder, camera, subject), make)
         packed.add(instance)
     for camera in cameras.values():
         count += _pack_segments(context, sequence, camera, packed)
@@ -91,7 +91,7 @@ def _describe(folder: CameraLabelFolder) -> LabelDescriptor:
     )
 
 
-def _read_folder(folder: CameraLabelFolder, camera: Camera, subject: str) -> Iterator[_Item]:
+def _read_folder(folder: CameraLabelFolder, camera: Camera, subject: str) -> Iterator[LabelItem]:
     def read(label: CameraLabel) -> npt.NDArray[Any] | bytes:
         values = folder.read(label)
         if folder.encoding == "png" and isinstance(values, np.ndarray):
@@ -103,14 +103,14 @@ def _read_folder(folder: CameraLabelFolder, camera: Camera, subject: str) -> Ite
         frame = stream.whole.at(label.t_ns) if label.frame is None else label.frame
         place = f"{subject}/{label.file}", None
         metadata = {"sample": frame, **label.metadata}
-        yield _Item(frame - stream.first, place, partial(read, label), metadata)
+        yield LabelItem(frame - stream.first, place, partial(read, label), metadata)
 
 
-def _pack(
+def pack_items(
     context: PackingContext,
     subject: str,
     camera: Camera,
-    items: Iterator[_Item],
+    items: Iterator[LabelItem],
     make: Callable[[], CameraLabelsWriter],
 ) -> int:
     """Pack labels of one kind; return their number, and note those that are left out.
@@ -162,14 +162,14 @@ def _pack_segments(
         context.notes.add(f"{SEGMENT} {problem}: left out", virtual.name)
         return 0
 
-    def read_segments() -> Iterator[_Item]:
+    def read_segments() -> Iterator[LabelItem]:
         for index in range(len(virtual)):
             at = index
             if virtual.has_times:
                 t_ns = int(virtual.times(index, index + 1)[0])
                 at = camera.stream.whole.at(t_ns) - camera.stream.first
             sample = {"sample": index + virtual.first}
-            yield _Item(at, (virtual.name, index), partial(read, index), sample)
+            yield LabelItem(at, (virtual.name, index), partial(read, index), sample)
 
     def read(index: int) -> bytes:
         return encode_png(virtual.sample(index, [SEGMENT])[SEGMENT])
@@ -177,4 +177,4 @@ def _pack_segments(
     make = partial(
         sequence.camera_labels, descriptor, metadata={"description": entry.get("desc", "")}
     )
-    return _pack(context, virtual.name, camera, read_segments(), make)
+    return pack_items(context, virtual.name, camera, read_segments(), make)
