@@ -16,13 +16,22 @@ from recorder.archives.finalize import ArchiveRequest, PackedArchive, finalize
 from recorder.archives.ncore import SequenceWriter
 from recorder.archives.ncore.format.sequence import StoreKind
 from recorder.archives.validation import validate_archive
+from recorder.codecs.raw_pixels import RawPixels
+from recorder.perception.camera.camera_pictures import Pictures
 from recorder.session.reader import Session
 from tests.archives.contract import backward, empty_imu
 from tests.archives.ncore import build
 from tests.archives.ncore.packer_rig import CALIBRATION, add_poses, lidar, rig, still_imu
 from tests.archives.ncore.test_calibrations import write_sets
 from tests.archives.ncore.test_packer import add_sets, write_labels
-from tests.session.build import START_NS, Builder, build_session, camera_spec, radar_spec
+from tests.session.build import (
+    START_NS,
+    Builder,
+    build_session,
+    camera_spec,
+    radar_spec,
+    raw_camera_spec,
+)
 from tests.session.camera_labels import KINDS, make_values, write_folder
 
 components: Any = pytest.importorskip(
@@ -366,3 +375,23 @@ def test_a_label_of_another_shape_does_not_validate(tmp_path: Path) -> None:
         writer.label(START_NS + S // 4, bytes(image.data))
     (problem,) = validate_archive(meta).problems
     assert "classes@camera, " in problem and "has shape [24, 32, 3]" in problem
+
+
+# Raw pictures
+
+
+@pytest.mark.parametrize("pixels", [RawPixels(12, "RGGB"), RawPixels(16), RawPixels(8)])
+def test_raw_pictures_have_the_values_of_the_sensor(tmp_path: Path, pixels: RawPixels) -> None:
+    builder = Builder(tmp_path / "drive")
+    builder.add(raw_camera_spec(pixels=pixels), 0.2)
+    path = builder.close()
+    result = pack(path, raw_pictures="png")
+    camera = load(result.files[-1]).get_camera_sensor("camera")
+    with Session(path) as session:
+        pictures = Pictures(session.streams["camera"])
+        for index in range(camera.frames_count):
+            image = np.asarray(camera.get_frame_image(index))
+            assert image.dtype == pixels.dtype
+            assert np.array_equal(image, pictures.values(index))
+    report = validate_archive(result.files[-1])
+    assert (report.problems, report.unchecked) == ([], [])

@@ -27,6 +27,7 @@ from recorder.archives.ncore.mapping.labels import pack_clouds, pack_cuboids, pa
 from recorder.archives.ncore.mapping.placing import place_rig
 from recorder.archives.ncore.mapping.rays import Lidar, Radar
 from recorder.archives.ncore.mapping.sensors import (
+    RAW_PICTURES,
     Camera,
     Sensor,
     count_ticks,
@@ -80,6 +81,7 @@ class NcorePacker(Packer):
         "cuboids": CUBOID_SET,
         "depth": DEPTH,
         "jpeg_quality": JPEG_QUALITY,
+        "raw_pictures": RAW_PICTURES,
         "second_returns": Option(
             "str", "shared", "their rays: the first return's, or own", choices=("shared", "own")
         ),

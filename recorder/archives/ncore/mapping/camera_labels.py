@@ -57,7 +57,8 @@ def pack_camera_labels(
         if camera is None:
             context.notes.add("labels of a camera that is not packed: left out", subject)
             continue
-        if camera.name in context.redaction and folder.category in _PICTORIAL:
+        about = context.redaction.get(camera.name, {"kept": True})
+        if not about.get("kept") and folder.category in _PICTORIAL:
             text = "left out: its pictures are redacted, and these labels may show them"
             context.notes.add(text, subject)
             continue

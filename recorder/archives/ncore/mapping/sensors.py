@@ -19,12 +19,20 @@ from recorder.archives.ncore.format.sequence import SequenceWriter
 from recorder.archives.ncore.mapping.labels import label_source
 from recorder.archives.ncore.mapping.models import camera_model, find_shutter
 from recorder.common.errors import FormatError
+from recorder.config.options import Option
+from recorder.formats.png import encode_png
 from recorder.perception.calibration import Calibration
 from recorder.perception.camera.camera_pictures import Pictures
 from recorder.perception.frames import Exposures, FrameGate, kind_of
 from recorder.perception.labels import LabelFile
 from recorder.session.stream import Stream
 
+PNG = "png"
+RAW_PICTURES = Option(
+    "str", "jpeg", "raw pictures: 8-bit JPEGs, or PNGs with the values", choices=("jpeg", PNG)
+)
+"""The option ``raw_pictures``."""
+_PNG_LEVEL = 2
 GENERIC_BYTES = 4096
 """Largest sample, in bytes, of a stream that is packed as rows (no camera, lidar or radar)."""
 _ROWS = 4096
@@ -145,6 +153,8 @@ class Sensor:
 class Camera(Sensor):
     """Camera whose JPEGs are stored unchanged; raw pictures and video are encoded.
 
+    By the option ``raw_pictures`` raw pictures become grey PNGs with the values of the sensor.
+
     A frame starts an exposure and a readout before its end, as far as these are known (see
     `recorder.perception.frames.Exposures`).
     """
@@ -193,7 +203,12 @@ class Camera(Sensor):
             self.name,
             metadata=self.metadata() | {"exposure": self._known_exposure()},
         )
-        if remark := self._pictures.remark():
+        pixels = self._pictures.pixels if self.context.options["raw_pictures"] == PNG else None
+        if pixels is not None:
+            about = {"format": pixels.name, "bits": pixels.bits, "pattern": pixels.pattern}
+            writer.metadata["pixels"] = about
+            self.note(f"pictures are packed as PNGs with the sensor's values ({pixels.name})")
+        elif remark := self._pictures.remark():
             self.note(remark)
         boxes = {
             f"boxes@{file.set_name}" if file.set_name else "boxes": file for file in self.boxes
@@ -203,8 +218,11 @@ class Camera(Sensor):
             with self.context.locate_errors(self.name, index):
                 metadata = self.frame_metadata(index)
                 metadata |= {key: reader.at(index) for key, reader in readers.items()}
-                image = self._pictures.jpeg(index)
-                writer.frame(start_ns, end_ns, image, "jpeg", metadata=metadata)
+                if pixels is None:
+                    image = self._pictures.jpeg(index), "jpeg"
+                else:
+                    image = encode_png(self._pictures.values(index), level=_PNG_LEVEL), PNG
+                writer.frame(start_ns, end_ns, *image, metadata=metadata)
             yield end_ns
         for key, file in boxes.items():
             source = {"label_source": label_source(file.source)}
