@@ -45,7 +45,7 @@ _KEYS: Mapping[str, frozenset[str]] = {
 }
 """Keys of a line, by format.  Headers may have any further keys: archives store them whole."""
 _CLOUD_HEADER = frozenset(
-    ("format", "version", "source", "maker", "frame", "unit", "attributes", "metadata")
+    ("format", "version", "source", "maker", "frame", "unit", "attributes", "data", "metadata")
 )
 
 
@@ -258,11 +258,13 @@ class CloudFolder:
             has a ``frame``.
         unit: unit of the coordinates, `UNITS`.
         transforms: how a transformation changes an attribute, `TRANSFORMS`, by attribute.
+        data: names of the arrays that belong to a cloud, and not to its points.
     """
 
     index: LabelFile
     unit: str = "meters"
     transforms: Mapping[str, str] = field(default_factory=dict)
+    data: frozenset[str] = frozenset()
 
     @classmethod
     def read(cls, path: Path) -> CloudFolder:
@@ -278,7 +280,12 @@ class CloudFolder:
             check_keys(described, frozenset(("transform",)), f"{where}: {key}")
             chosen = described.get("transform", "invariant")
             transforms[name] = choose_word(chosen, TRANSFORMS, f"{key}.transform", where)
-        return cls(index, unit, transforms)
+        data = header.get("data", [])
+        if not isinstance(data, list) or not all(isinstance(name, str) for name in data):
+            raise FormatError(f"{where}: data: needs a list of names of arrays, not {data!r:.60}")
+        if both := sorted({"xyz", *transforms}.intersection(data)):
+            raise FormatError(f"{where}: data: {both[0]} has values of points")
+        return cls(index, unit, transforms, frozenset(data))
 
     @property
     def name(self) -> str:
@@ -309,15 +316,17 @@ class CloudFolder:
                 raise FormatError(f"{path}: cannot be read: {error}") from None
             if xyz.ndim != 2 or xyz.shape[1] != 3:
                 raise FormatError(f"{path}: xyz has shape {xyz.shape}, not (n, 3)")
+            if unknown := (self.transforms.keys() | self.data) - arrays.keys():
+                raise FormatError(
+                    f"{path}: has no array {min(unknown)}, which the header describes"
+                )
+            data = {key: arrays.pop(key) for key in sorted(self.data)}
             for key, values in arrays.items():
                 if values.shape[:1] != xyz.shape[:1]:
                     rows = len(values) if values.ndim else "no"
                     raise FormatError(f"{path}: {key} has {rows} rows, xyz {len(xyz)}")
-            if unknown := self.transforms.keys() - arrays.keys():
-                raise FormatError(
-                    f"{path}: has no array {min(unknown)}, which the header describes"
-                )
-            yield Cloud(line["t_ns"], frame, xyz, arrays, path, line.get("metadata", {}))
+            metadata = read_mapping(line, "metadata", where)
+            yield Cloud(line["t_ns"], frame, xyz, arrays, path, metadata, data)
 
 
 @dataclass(frozen=True)
@@ -331,6 +340,7 @@ class Cloud:
         attributes: further arrays [n, ...].
         path: path of the file.
         metadata: the line's ``metadata``.
+        data: arrays that belong to the cloud as a whole, of any shape.
     """
 
     t_ns: int
@@ -339,6 +349,7 @@ class Cloud:
     attributes: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     path: Path = Path()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
 
 
 def cloud_folders(session: Path) -> list[CloudFolder]:

@@ -108,6 +108,9 @@ def test_sets_are_instances_and_clouds_turn_as_described(tmp_path: Path) -> None
     assert np.allclose(moved.get_attribute("normal"), [[0, 0, -1], [1, 0, 0]], atol=1e-6)
     assert np.allclose(moved.get_attribute("goal"), moved.xyz + np.array([1, -1, -1]), atol=1e-5)
     assert moved.get_attribute("label").tolist() == [1, 1]
+    source = loader.get_point_clouds_source("model")
+    assert source.get_pc_generic_data(0, "bounds").tolist() == [[0, 5]]
+    assert source.get_pc_generic_meta_data(0) == {"epoch": 3}
 
 
 def test_masks_and_boxes(labelled: Any) -> None:

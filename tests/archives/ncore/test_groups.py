@@ -14,13 +14,14 @@ from recorder.archives.ncore import SequenceWriter
 from recorder.archives.ncore.format.manifest import read_manifest, store_md5
 from recorder.archives.ncore.packer import PACKER
 from recorder.archives.validation import validate_archive
-from recorder.common.errors import ArchiveError, ConfigError
+from recorder.common.errors import ArchiveError, ConfigError, StorageError
 from recorder.integrity.archives import verify_archive
 from recorder.integrity.proof import Trust
 from recorder.session.outputs import read_records
 from tests.archives.ncore import build
 from tests.archives.ncore.packer_rig import CALIBRATION, lidar, still_imu
 from tests.archives.ncore.test_calibrations import FACTORY
+from tests.archives.ncore.test_packed_again import Death, Killed
 from tests.session.build import START_NS, Builder, camera_spec
 from tests.session.camera_labels import make_values, write_folder
 
@@ -342,3 +343,29 @@ def test_an_instance_in_two_stores_does_not_validate(session: Path) -> None:
     (place / "drive.json").write_text(json.dumps(document))
     (problem,) = validate_archive(place / "drive.json").problems
     assert "drive.ncore4-more.zarr.itar: has " in problem and f", as {labels} has" in problem
+
+
+@pytest.mark.parametrize("renames", range(5))
+def test_killed_between_two_renames(session: Path, renames: int) -> None:
+    """The sensors stay, the JSON file names what is there, and the next run does the rest."""
+    add_cuboids(session)
+    pack(session, groups="standard")
+    place = session / "_archives/ncore"
+    sensors = place / "drive.ncore4-sensors.zarr.itar"
+    before = state(sensors)
+    (session / "calibration.yaml").write_text(CALIBRATION.replace("[1, 0, 1.5]", "[2, 0, 1.5]"))
+    add_cuboids(session, track="new")
+    with pytest.MonkeyPatch.context() as patched:
+        death = Death(place, renames, patched)
+        try:
+            pack(session, only=["labels", "poses"])
+        except (Killed, OSError, StorageError):
+            assert death.dead
+        assert death.dead == (renames < 4)
+    if (place / "drive.json").exists():
+        for entry in read_manifest(place / "drive.json").stores:
+            assert entry.md5 == store_md5(place / entry.path)
+    pack(session, only=["labels", "poses"])
+    assert stores(session).keys() == {"-sensors", "-poses", "-labels"}
+    assert state(sensors) == before
+    assert validate_archive(place / "drive.json").problems == []

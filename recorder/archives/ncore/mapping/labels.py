@@ -196,6 +196,7 @@ def pack_clouds(context: PackingContext, sequence: SequenceWriter, frames: set[s
                         cloud.frame,
                         cloud.xyz,
                         cloud.attributes,
+                        data=cloud.data,
                         metadata=cloud.metadata,
                     )
                 count += 1
