@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from recorder.common.errors import SessionError
-from recorder.perception.calibration import Calibration, read_calibration_sets
+from recorder.perception.calibration import Calibration, read_calibration, read_calibration_sets
 from tests.archives.ncore.packer_rig import CALIBRATION, Archive, pack, rig
 
 FACTORY = """
@@ -126,3 +126,17 @@ def test_a_model_of_another_resolution_is_noted(tmp_path: Path) -> None:
     assert (
         "placeholder_cameras" not in archive.attributes("intrinsics/default")["generic_meta_data"]
     )
+
+
+def test_what_a_set_does_not_have_is_as_in_the_own_calibration(tmp_path: Path) -> None:
+    write_sets(tmp_path)
+    base = read_calibration(tmp_path / "calibration.yaml")
+    sets = read_calibration_sets(tmp_path, base)
+    assert sets.keys() == {"factory", "online_refined"}
+    factory, refined = (sets[name].of("camera") for name in sets)
+    assert (factory.model, factory.calibrated_at) == ("opencv-pinhole", "2026-01-01")
+    assert factory.parameters == base.of("camera").parameters
+    assert (refined.model, refined.parameters["fx"]) == ("opencv-fisheye", 20)
+    for own, other in ((refined, base.of("camera")), (sets["factory"].of("imu"), base.of("imu"))):
+        assert own.pose is not None and other.pose is not None
+        assert np.array_equal(own.pose, other.pose)

@@ -13,10 +13,12 @@ import pytest
 from recorder.archives.context import PackingContext
 from recorder.common.errors import ArchiveError
 from tests.archives.ncore.packer_rig import Archive, pack
+from tests.formats.zarr2.kit import decode, keys_of
 from tests.session.build import START_NS, Builder, camera_spec
 from tests.session.camera_labels import KINDS, make_values, write_folder
 
 MS = 1_000_000
+MASK = "mask.dynamic@camera"
 
 
 @pytest.fixture
@@ -148,6 +150,17 @@ def test_a_part_has_the_labels_of_its_pictures(session: Path) -> None:
     (result,) = finalize(session, [ArchiveRequest("ncore")], part=part)
     count = result.summary["frames"]
     assert 0 < count["camera"] == count["camera labels"] < 15
+    keys = keys_of(result.files[0])
+    first = 15 - count["camera"]
+    for number, t_us in enumerate(decode(keys, f"camera_labels/{MASK}/timestamps_us")):
+        label = f"camera_labels/{MASK}/labels/{t_us}"
+        about = json.loads(keys[f"{label}/.zattrs"])["generic_meta_data"]
+        assert about["sample"] == first + number
+        image = cv2.imdecode(decode(keys, f"{label}/data"), cv2.IMREAD_UNCHANGED)
+        assert image is not None
+        assert np.array_equal(image, make_values("u1", seed=first + number))
+        frame = json.loads(keys[f"cameras/camera/frames/{t_us}/generic_data/.zattrs"])
+        assert frame["sample"] == about["sample"]
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from recorder.perception.lidar.points import find_returns, stack_xyz
 from recorder.perception.projection import draw_depth
 from recorder.session.playback import recorded_spec
 from recorder.session.reader import Session
-from tests.archives.ncore.packer_rig import CALIBRATION, add_poses, pack, rig
-from tests.session.build import START_NS
+from tests.archives.ncore.packer_rig import CALIBRATION, add_poses, lidar, pack, rig
+from tests.session.build import START_NS, Builder, camera_spec, content
 
 LIDAR = "  lidar: {T_sensor_rig: {translation_m: [0, 0, 2], quaternion_xyzw: [0, 0, 0, 1]}}\n"
 INSTANCE = "camera_labels/depth.z@camera@lidar"
@@ -78,7 +78,23 @@ def test_points_are_moved_to_the_time_of_the_picture(session: Path) -> None:
     assert differ > 5
 
 
-def test_far_points_are_left_out() -> None:
+def test_points_beyond_the_largest_step_are_left_out(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "drive")
+    builder.add(camera_spec(), 0.2)
+    spec = lidar()
+    data = content(spec, 2, 1)
+    data["rng"][:], data["rng_far"][:] = 40_000, 0
+    data["rng_far"][:, :, ::2] = 300_000
+    builder.add(spec, count=2, data=data)
+    session = builder.close()
+    (session / "calibration.yaml").write_text(CALIBRATION + LIDAR)
+    archive = pack(session, depth="lidar", poses="identity")
+    t_us = archive.array(f"{INSTANCE}/timestamps_us")[0]
+    stored = archive.array(f"{INSTANCE}/labels/{t_us}/data")
+    assert 30 < stored[stored > 0].max() / 256 < 41
+
+
+def test_the_nearest_point_of_a_pixel_is_drawn() -> None:
     places = np.array([[0, 0], [0, 0], [1, 0.4], [3.6, 0], [1, -0.6]], float)
     drawn = draw_depth(places, np.array([3.0, 2, 5, 6, 7]), (4, 2))
     assert drawn.tolist() == [[2, 5, 0, 0], [0, 0, 0, 0]]
