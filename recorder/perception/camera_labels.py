@@ -14,7 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
+from zipfile import BadZipFile
 
 import cv2
 import numpy as np
@@ -43,6 +45,10 @@ _UNITS = ("meters", "pixels", "unitless")
 _ENCODINGS = ("raw", "png", "jpeg")
 _IMAGES = {"png": (("u1", ()), ("u1", (3,)), ("u2", ())), "jpeg": (("u1", ()), ("u1", (3,)))}
 """Dtype and shape of the labels that an image can hold.  Readers cut 16-bit colours to 8 bits."""
+_NO_ARRAY = (
+    ValueError, EOFError, SyntaxError, TokenError, TypeError, OverflowError, MemoryError, BadZipFile
+)  # fmt: skip
+"""What numpy raises for a damaged file, whose header it parses as Python."""
 _HEADER = frozenset(
     ("format", "version", "category", "qualifier", "unit", "source", "maker", "dtype", "shape",
      "encoding", "quantization", "classes", "metadata")
@@ -208,7 +214,7 @@ class CameraLabelFolder:
     def _read_array(self, path: Path) -> npt.NDArray[Any]:
         try:
             values = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (ValueError, EOFError, SyntaxError) as error:
+        except _NO_ARRAY as error:
             raise FormatError(f"{path}: is no whole array file: {error}") from None
         if not isinstance(values, np.ndarray):
             values.close()

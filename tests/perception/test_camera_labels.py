@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import random
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 from recorder.common.errors import FormatError
 from recorder.perception.camera_labels import CameraLabelFolder, camera_label_folders
+from tests.campaigns import seeded
 from tests.session.camera_labels import (
     KINDS,
     make_header,
@@ -147,16 +150,12 @@ def with_bytes(tmp_path: Path, name: str, data: bytes, ending: str, **changes: A
 
 
 def npy(values: Any) -> bytes:
-    import io
-
     file = io.BytesIO()
     np.save(file, values, allow_pickle=True)
     return file.getvalue()
 
 
 def npz() -> bytes:
-    import io
-
     file = io.BytesIO()
     np.savez(file, a=np.zeros(3))
     return file.getvalue()
@@ -218,3 +217,47 @@ def test_fortran_order_is_the_same_array(tmp_path: Path) -> None:
 def test_headers_are_read_alone(tmp_path: Path) -> None:
     folder = write_folder(tmp_path, "other.wetness", [])
     assert CameraLabelFolder.read_header(folder / "index.jsonl").source == "EXTERNAL"
+
+
+@seeded(2, weight=20, least=4)
+def test_damage_is_one_clear_error(tmp_path: Path, seed: int) -> None:
+    """Whatever bytes are in a file: it is read, or refused by name."""
+    session = tmp_path / str(seed)
+    for name, about in KINDS.items():
+        values = make_values(about["dtype"], tuple(about.get("shape", ())))
+        write_folder(session, name, [({"t_ns": 5, "frame": 1}, values)])
+    write_folder(session, "mask.ready", [({"t_ns": 5}, PNG)],
+                 unit=None, dtype="u1", encoding="png")  # fmt: skip
+    files = sorted(path for path in session.rglob("*") if path.is_file())
+    rng = random.Random(seed)
+    refused = 0
+    for _ in range(150):
+        path = rng.choice(files)
+        whole = path.read_bytes()
+        path.write_bytes(damage(whole, rng))
+        try:
+            for folder in camera_label_folders(session):
+                for label in folder.labels():
+                    folder.read(label)
+        except FormatError as error:
+            assert str(session) in str(error)
+            refused += 1
+        path.write_bytes(whole)
+    assert refused > 75
+
+
+def damage(whole: bytes, rng: random.Random) -> bytes:
+    """Change, insert or delete bytes near the start, or cut the rest."""
+    data = bytearray(whole)
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(min(len(data), 300) or 1)
+        kind = rng.randrange(4)
+        if kind == 0:
+            data[at : at + 1] = rng.randbytes(1)
+        elif kind == 1:
+            data[at:at] = rng.randbytes(rng.randint(1, 8))
+        elif kind == 2:
+            del data[at : at + rng.randint(1, 6)]
+        else:
+            del data[rng.randrange(len(data) + 1) :]
+    return bytes(data)
