@@ -67,6 +67,8 @@ class Packer(ABC):
             `pack_all`, every other packer implements `pack`.
         worker_modules: modules that the packer's encoders need; workers import them early.
         has_pictures: whether its archives contain pictures of cameras, which may be redacted.
+        has_all_labels: whether its archives have a place for labels per pixel, point clouds and
+            several calibrations; else the finalizer notes those that a session has.
     """
 
     name: ClassVar[str]
@@ -74,6 +76,7 @@ class Packer(ABC):
     collects: ClassVar[bool] = False
     worker_modules: ClassVar[tuple[str, ...]] = ()
     has_pictures: ClassVar[bool] = True
+    has_all_labels: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from recorder.archives.base import PackedArchive, Packer, PreparedRequest, Progress, Refused
 from recorder.archives.context import PackingContext
@@ -19,6 +20,13 @@ from recorder.perception.redaction.pictures import sentence
 from recorder.session.outputs import write_record
 from recorder.session.reader import Session
 from recorder.session.session_part import SessionPart
+
+_MORE_LABELS: Final = (
+    "_labels/[!.]*/[!.]*/index.jsonl",
+    "_point_clouds/[!.]*/index.jsonl",
+    "_calibrations/[!.]*.yaml",
+)
+"""Files of a session for which not every archive has a place; see `Packer.has_all_labels`."""
 
 
 def pack(
@@ -152,6 +160,12 @@ def _make_context(
             context.notes.add("has no sample in the packed part", name)
     for camera, facts in about.items():
         context.notes.add(sentence(facts), camera)
+    if not request.packer.has_all_labels:
+        for pattern in _MORE_LABELS:
+            for path in sorted(session.path.glob(pattern)):
+                place = path.parent if path.name == "index.jsonl" else path
+                subject = place.relative_to(session.path).as_posix()
+                context.notes.add("left out: the archive has no place for it", subject)
     return context
 
 

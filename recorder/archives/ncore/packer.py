@@ -68,6 +68,7 @@ _KINDS: Mapping[str, Callable[[PackingContext, Stream], Sensor]] = {
 class NcorePacker(Packer):
     """Packer of a session as an NCore V4 sequence."""
 
+    has_all_labels = True
     # numcodecs makes locks when it is imported, which a killed worker could not remove.
     worker_modules = (
         "recorder.archives.ncore.mapping.rays",
