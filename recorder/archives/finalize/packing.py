@@ -125,9 +125,10 @@ def keep_record(
     try:
         name, older = suffix[1:] or made.files[-1].stem, root / f"{record}.json"
         about |= kept | ({"redaction": made.redaction} if made.redaction else {})
-        digests = dict(made.digests)
+        digests, place = dict(made.digests), root / made.archive
         if made.kept:
-            digests |= read_digests(older, root / made.archive, made.kept)
+            digests |= read_digests(older, place, made.kept)
+            about["bytes"] = made.bytes + sum(measure_size(place / file) for file in made.kept)
         custody = seal_archive(made.archive, name, digests, made.sessions, older, about, key)
         write_record(root, record, about | {"custody": custody})
     except OSError as error:

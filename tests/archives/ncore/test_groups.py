@@ -22,6 +22,7 @@ from tests.archives.ncore import build
 from tests.archives.ncore.packer_rig import CALIBRATION, lidar, still_imu
 from tests.archives.ncore.test_calibrations import FACTORY
 from tests.archives.ncore.test_packed_again import Death, Killed
+from tests.session import clouds
 from tests.session.build import START_NS, Builder, camera_spec
 from tests.session.camera_labels import make_values, write_folder
 
@@ -220,13 +221,20 @@ def test_groups_replace_one_store_and_one_store_groups(session: Path) -> None:
     assert stores(session).keys() == {""}
 
 
-def test_the_loss_of_the_json_file_is_made_good(session: Path) -> None:
+@pytest.mark.parametrize("text", [None, "", "{}", "garbage"])
+def test_the_loss_of_the_json_file_is_made_good(session: Path, text: str | None) -> None:
+    def lose() -> None:
+        path = session / "_archives/ncore/drive.json"
+        path.unlink() if text is None else path.write_text(text)
+
     pack(session, groups="standard")
-    (session / "_archives/ncore/drive.json").unlink()
+    lose()
     add_cuboids(session)
     pack(session, only=["labels"])
     assert stores(session).keys() == {"-sensors", "-poses", "-labels"}
-    (session / "_archives/ncore/drive.json").unlink()
+    lose()
+    pack(session, groups="standard")
+    lose()
     pack(session)
     assert stores(session).keys() == {""}
 
@@ -239,6 +247,8 @@ def test_the_record_has_every_store(session: Path) -> None:
     assert sorted(record["files"]) == sorted(
         path.name for path in (session / "_archives/ncore").iterdir()
     )
+    sizes = [path.stat().st_size for path in (session / "_archives/ncore").iterdir()]
+    assert record["bytes"] == sum(sizes)
     proof = verify_archive(session / "_archives/ncore.json", Trust([]), lambda _: None)
     assert proof.faults == []
     sensors = session / "_archives/ncore/drive.ncore4-sensors.zarr.itar"
@@ -369,3 +379,30 @@ def test_killed_between_two_renames(session: Path, renames: int) -> None:
     assert stores(session).keys() == {"-sensors", "-poses", "-labels"}
     assert state(sensors) == before
     assert validate_archive(place / "drive.json").problems == []
+
+
+def test_lidars_without_times_of_points_are_sensors(tmp_path: Path) -> None:
+    """Their point clouds stay where they are, and labels may be relative to them."""
+    builder = Builder(tmp_path / "drive")
+    sweeps = [clouds.make_sweep(clouds.WITHOUT_TIMES, seed) for seed in range(6)]
+    clouds.add_clouds(builder, sweeps, clouds.cloud_spec(clouds.WITHOUT_TIMES))
+    path = builder.close()
+    pack(path, groups="standard")
+    components = stores(path)
+    assert components["-sensors"] == {"point_clouds"}
+    assert (components["-labels"], components["-poses"]) == (
+        {"masks", "cuboids"}, {"poses", "intrinsics"}
+    )  # fmt: skip
+    place = path / "_archives/ncore/drive.ncore4-sensors.zarr.itar"
+    before = state(place)
+    add_cuboids(path)
+    (path / "_point_clouds/map").mkdir(parents=True)
+    head = {"format": "recorder-point-clouds", "version": 1, "frame": "lidar"}
+    line = {"t_ns": START_NS + S // 4, "file": "0.npz"}
+    text = f"{json.dumps(head)}\n{json.dumps(line)}\n"
+    (path / "_point_clouds/map/index.jsonl").write_text(text)
+    np.savez(path / "_point_clouds/map/0.npz", xyz=np.zeros((3, 3)))
+    result = pack(path, only=["labels"])
+    assert result.summary["frames"] == {"cuboids": 1, "point clouds": 1}
+    assert state(place) == before
+    assert instances(path, "point_clouds") == {"lidar", "map"}

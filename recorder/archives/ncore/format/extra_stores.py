@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,17 +45,17 @@ def find_group(store: str) -> str:
 
 
 def read_packed(folder: Path, name: str) -> Manifest | None:
-    """Read a packed sequence from its JSON file; without one, from its stores, without their MD5.
+    """Read a packed sequence from its JSON file; without a sound one, from its stores, without MD5.
 
     Returns:
         the sequence; None if there is neither.
 
     Raises:
-        FormatError: the JSON file or a store is invalid; ArchiveError: the stores do not belong
-            together.
+        FormatError: a store is invalid; ArchiveError: the stores do not belong together.
     """
     if (path := folder / f"{name}.json").is_file():
-        return read_manifest(path)
+        with suppress(FormatError):
+            return read_manifest(path)
     there = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     main = [store for store in store_names(name, [""]) if store in there]
     parts = [describe_store(folder / store, "")[0] for store in (*main, *_find_added(name, there))]
