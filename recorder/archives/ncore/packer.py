@@ -266,11 +266,13 @@ class _SessionPacker:
         context = self._context
         self._packed = self._plan.kept_instances(*SENSORS, "point_clouds")
         self._sensors = [sensor for sensor in self._sensors if sensor.name in self._packed]
+        if "camera_labels" not in self._plan.written:
+            return
         for sensor in self._sensors:
             if isinstance(sensor, Camera):
                 for _ in sensor.samples(sensor.start_ns):
                     pass
-                if sensor.boxes and "camera_labels" in self._plan.written:
+                if sensor.boxes:
                     text = "boxes are in the frames, which are not packed again"
                     context.notes.add(text, sensor.name)
 
