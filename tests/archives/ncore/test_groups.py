@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from tests.archives.ncore import build
 from tests.archives.ncore.packer_rig import CALIBRATION, lidar, still_imu
 from tests.archives.ncore.test_calibrations import FACTORY
 from tests.archives.ncore.test_packed_again import Death, Killed
+from tests.formats.zarr2.kit import keys_of
 from tests.session import clouds
 from tests.session.build import START_NS, Builder, camera_spec
 from tests.session.camera_labels import make_values, write_folder
@@ -135,8 +137,6 @@ def test_labels_and_poses_are_replaced_beside_the_sensors(session: Path, store: 
     }  # fmt: skip
     assert result.kept == (sensors.name,)
     assert result.summary["frames"] == {"imu": 50, "cuboids": 1, "camera labels": 1}
-    from tests.formats.zarr2.kit import keys_of
-
     labels = keys_of(place / f"drive.ncore4-labels{suffix}")
     cuboids = json.loads(labels["cuboids/default/cuboids/.zattrs"])["cuboid_track_observations"]
     assert [cuboid["track_id"] for cuboid in cuboids] == ["new"]
@@ -153,6 +153,21 @@ def test_what_is_packed_in_groups_equals_what_is_packed_again(session: Path) -> 
     before = {path.name: path.read_bytes() for path in place.glob("*labels*")}
     pack(session, only=["labels"])
     assert {path.name: path.read_bytes() for path in place.glob("*labels*")} == before
+
+
+def test_a_given_calibration_replaces_the_poses(session: Path, tmp_path: Path) -> None:
+    pack(session, groups="standard")
+    better = tmp_path / "better.yaml"
+    better.write_text(CALIBRATION.replace("[1, 0, 1.5]", "[3, 0, 1.5]"))
+    request = ArchiveRequest("ncore", {"only": ["poses"]})
+    (result,) = finalize(session, [request], calibration=better)
+    keys = keys_of(result.files[0])
+    poses = json.loads(keys["poses/default/static_poses/.zattrs"])
+    assert np.array(poses["('camera', 'rig')"]["pose"])[0, 3] == 3
+    packing = json.loads(keys["poses/default/.zattrs"])["generic_meta_data"]["packing"]
+    assert packing["calibration_sha256"] == hashlib.sha256(better.read_bytes()).hexdigest()
+    assert packing["options"]["groups"].keys() == {"sensors", "poses", "labels"}
+    assert "only" not in packing["options"]
 
 
 def test_a_component_names_its_group(session: Path) -> None:
