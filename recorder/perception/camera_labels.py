@@ -43,8 +43,9 @@ CATEGORIES = (
 )  # fmt: skip
 _UNITS = ("meters", "pixels", "unitless")
 _ENCODINGS = ("raw", "png", "jpeg")
-_IMAGES = {"png": (("u1", ()), ("u1", (3,)), ("u2", ())), "jpeg": (("u1", ()), ("u1", (3,)))}
-"""Dtype and shape of the labels that an image can hold.  Readers cut 16-bit colours to 8 bits."""
+_CHANNELS = {"png": (1, 2, 3, 4), "jpeg": (1, 3)}
+_ARRAYS = (("u1", ()), ("u1", (3,)), ("u2", ()))
+"""Dtype and shape of arrays that are compressed as PNG: readers cut 16-bit colours to 8 bits."""
 _NO_ARRAY = (
     ValueError, EOFError, SyntaxError, TokenError, TypeError, OverflowError, MemoryError, BadZipFile
 )  # fmt: skip
@@ -155,10 +156,9 @@ class CameraLabelFolder:
             )
         encoding = choose_word(header.get("encoding", "raw"), _ENCODINGS, "encoding", where)
         dtype, shape = _read_dtype(header, "dtype", "biuf", where), _read_shape(header, where)
-        if encoding != "raw" and (dtype.str[1:], shape) not in _IMAGES[encoding]:
+        if encoding != "raw" and not _fits_image(encoding, dtype, shape):
             raise FormatError(
-                f"{where}: encoding: {encoding} holds no {dtype} of shape {list(shape)} that all "
-                "readers read; use raw"
+                f"{where}: encoding: {encoding} holds no {dtype} of shape {list(shape)}; use raw"
             )
         steps = _read_steps(header, where)
         if steps is not None and encoding != "raw":
@@ -219,6 +219,11 @@ class CameraLabelFolder:
         if not isinstance(values, np.ndarray):
             values.close()
             raise FormatError(f"{path}: is a set of arrays, not one array")
+        if self.encoding == "png" and (self.dtype.str[1:], self.shape) not in _ARRAYS:
+            raise FormatError(
+                f"{path}: {self.dtype} of shape {list(self.shape)} cannot be compressed as PNG so "
+                "that all readers read it; use encoding raw"
+            )
         if values.dtype != self.dtype:
             raise FormatError(f"{path}: is {values.dtype}, not {self.dtype} as the header says")
         if values.ndim < 2 or values.shape[2:] != self.shape:
@@ -251,6 +256,14 @@ def camera_label_folders(session: Path) -> list[CameraLabelFolder]:
     """Return ``_labels/CAMERA/KIND/index.jsonl``, sorted; FormatError for an invalid header."""
     paths = sorted((session / BOXES).glob("[!.]*/[!.]*/index.jsonl"))
     return [CameraLabelFolder.read_header(path) for path in paths]
+
+
+def _fits_image(encoding: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
+    """Return whether images of a format can have pixels of such values."""
+    kinds = ("u1", "u2") if encoding == "png" else ("u1",)
+    channels = shape[0] if shape else 1
+    fits = len(shape) < 2 and channels in _CHANNELS[encoding] and shape != (1,)
+    return fits and dtype.str[1:] in kinds
 
 
 def _read_dtype(values: Mapping[str, Any], key: str, kinds: str, where: str) -> np.dtype[Any]:

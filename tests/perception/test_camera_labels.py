@@ -51,6 +51,21 @@ def test_ready_images_are_their_bytes(tmp_path: Path) -> None:
     assert read_one(tmp_path) == PNG
 
 
+@pytest.mark.parametrize(("dtype", "channels"), [("u1", 4), ("u2", 3), ("u2", 4)])
+def test_ready_images_may_have_what_is_not_compressed(
+    tmp_path: Path, dtype: str, channels: int
+) -> None:
+    """Readers cut 16-bit colours: whoever brings such images knows, the packer makes none."""
+    values = make_values(dtype, (channels,))
+    data = cv2.imencode(".png", values)[1].tobytes()
+    about: dict[str, Any] = {"unit": None, "dtype": dtype, "shape": [channels], "encoding": "png"}
+    write_folder(tmp_path, "other.ready", [({"t_ns": 5}, data)], **about)
+    assert read_one(tmp_path) == data
+    write_folder(tmp_path / "2", "other.ready", [({"t_ns": 5}, values)], **about)
+    with pytest.raises(FormatError, match=r"000000.npy: uint\d+ of shape .* cannot be compressed"):
+        read_one(tmp_path / "2")
+
+
 def test_ready_jpegs_are_their_bytes(tmp_path: Path) -> None:
     write_folder(tmp_path, "material.albedo", [({"t_ns": 5}, JPEG)], encoding="jpeg")
     assert read_one(tmp_path) == JPEG
@@ -75,7 +90,10 @@ def test_labels_of_objects_and_hidden_folders_are_no_such_folders(tmp_path: Path
         ({"source": "midas"}, r":1: source: needs one of EXTERNAL, .*'midas'; .* is 'maker'"),
         ({"encoding": "webp"}, r":1: encoding: needs one of raw, png, jpeg, not 'webp'"),
         ({"encoding": "png"}, r":1: encoding: png holds no float32 of shape \[\]"),
-        ({"encoding": "png", "dtype": "u2", "shape": [3]}, r"png holds no uint16 of shape \[3\]"),
+        ({"encoding": "png", "dtype": "u2", "shape": [5]}, r"png holds no uint16 of shape \[5\]"),
+        ({"encoding": "png", "dtype": "u1", "shape": [1]}, r"png holds no uint8 of shape \[1\]"),
+        ({"encoding": "jpeg", "dtype": "u2"}, r":1: encoding: jpeg holds no uint16 of shape \[\]"),
+        ({"encoding": "jpeg", "dtype": "u1", "shape": [4]}, r"jpeg holds no uint8 of shape \[4\]"),
         ({"encoding": "png", "dtype": "u1"}, r":1: quantization: only with encoding raw, not png"),
         ({"dtype": "f5"}, r":1: dtype: needs a type of numbers such as u1, not 'f5'"),
         ({"dtype": ">f4"}, r":1: dtype: needs a type of numbers"),
