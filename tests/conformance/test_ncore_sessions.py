@@ -188,9 +188,9 @@ def lidar_points_agree(packed: Packed, name: str) -> float:
             (expected_rfl,) = rfl.values()
             assert np.array_equal(np.rint(intensity[hit] * 255), expected_rfl.reshape(-1)[hit])
             t_us = int(sensor.frames_timestamps_us[index, 1])
-            near_ir = sensor.lidar_reader.get_frame_ray_bundle_return_data(t_us, "near_ir", number)
+            ambient = sensor.lidar_reader.get_frame_ray_bundle_return_data(t_us, "ambient", number)
             nir = stream.sample(index, ["nir"])["nir"].reshape(-1)
-            assert np.array_equal(near_ir[hit], nir[hit])
+            assert np.array_equal(ambient[hit], nir[hit])
         stamps = sensor.get_frame_ray_bundle_timestamp_us(index).reshape(info.h, info.w)
         present = t_col[index] > 0
         relative = t_col[index] - t_col[index].max() + stream.t_ns[index]

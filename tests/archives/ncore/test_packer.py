@@ -220,7 +220,7 @@ def test_lidar_rays(packed: Archive, opened: Session) -> None:
         assert np.array_equal(stored, rays.distance_m, equal_nan=True)
         stored = packed.array(f"{frame}/generic_data/near_ir")
         assert np.array_equal(stored.reshape(data["nir"].shape), data["nir"])
-        stored = packed.array(f"{frame}/ray_bundle_returns/near_ir")
+        stored = packed.array(f"{frame}/ray_bundle_returns/ambient")
         there = ~np.isnan(rays.distance_m[0])
         assert there.any() and np.array_equal(stored[0, there], data["nir"].reshape(-1)[there])
         assert np.isnan(stored[0, ~there]).all()

@@ -16,6 +16,8 @@ from recorder.session.stream import Stream
 
 NEAR_IR, SIGNAL = "nir", "signal"
 """Channels of an Ouster's ambient light, and of the photons of its returns."""
+AMBIENT = "ambient"
+"""Name of the ambient light of returns; that of all pixels is ``near_ir``, as generic data."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def find_values(stream: Stream) -> SweepValues:
     others = [name for name in others if "all zero" not in str(meta[name].get("desc", ""))]
     by_return: dict[str, Sequence[str]] = {}
     if NEAR_IR in others:  # the ambient light is that of the pixel, for all of its returns
-        by_return["near_ir"] = [NEAR_IR] * len(returns)
+        by_return[AMBIENT] = [NEAR_IR] * len(returns)
     signals = [SIGNAL, f"{SIGNAL}2"][: len(returns)]
     if set(signals) <= set(others):
         by_return[SIGNAL] = signals
