@@ -43,11 +43,18 @@ class PackedFiles:
         stale: names that an older archive of the same name may have and this one does not.  The
             finalizer removes them after all files are in place.
         summary: the archive's contents, for the report.
+        kept: names of files of the older archive that stay in place, unchanged, as parts of this
+            one.
     """
 
     files: tuple[str, ...]
     stale: tuple[str, ...] = ()
     summary: Mapping[str, Any] = field(default_factory=dict)
+    kept: tuple[str, ...] = ()
+
+
+ONLY = "only"
+"""Option of packers that can pack a part of an archive again, beside files that are kept."""
 
 
 class Packer(ABC):
@@ -60,6 +67,8 @@ class Packer(ABC):
             `pack_all`, every other packer implements `pack`.
         worker_modules: modules that the packer's encoders need; workers import them early.
         has_pictures: whether its archives contain pictures of cameras, which may be redacted.
+        has_all_labels: whether its archives have a place for labels per pixel, point clouds and
+            several calibrations; else the finalizer notes those that a session has.
     """
 
     name: ClassVar[str]
@@ -67,6 +76,7 @@ class Packer(ABC):
     collects: ClassVar[bool] = False
     worker_modules: ClassVar[tuple[str, ...]] = ()
     has_pictures: ClassVar[bool] = True
+    has_all_labels: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -186,6 +196,7 @@ class PackedArchive:
         notes: irregularities, each once; with several sessions, each after its session's name.
         digests: size and SHA-256 of each file, by path in the archive's folder.
         redaction: by session and camera how pictures were redacted; empty if none were.
+        kept: names of files of the older archive that are parts of this one.
     """
 
     session: Path | None
@@ -198,6 +209,7 @@ class PackedArchive:
     notes: tuple[str, ...]
     digests: Mapping[str, Any]
     redaction: Mapping[str, Any] = field(default_factory=dict)
+    kept: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -206,6 +218,16 @@ class PreparedRequest:
 
     packer: Packer
     options: Mapping[str, Any]
+
+    @property
+    def has_pictures(self) -> bool:
+        """Whether the archive gets pictures, which may be redacted."""
+        return self.packer.has_pictures and not self.keeps
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the archive keeps files of the older archive (the option ``only``)."""
+        return bool(self.options.get(ONLY))
 
 
 def prepare(requests: Iterable[ArchiveRequest]) -> list[PreparedRequest]:

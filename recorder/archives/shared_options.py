@@ -93,7 +93,7 @@ CUBOID_SET = Option("str", None, "set of _cuboids; default: a manual one, simula
 """The option ``cuboids``."""
 LABEL_SET = Option("str", None, "set of _labels/CAMERA@SET.jsonl; default: that without a name")
 """The option ``labels``."""
-_SOURCES = {MANUAL: 0, SIMULATED: 1}
+_SOURCES = {MANUAL: 0, "GT_ANNOTATION": 0, SIMULATED: 1, "GT_SYNTHETIC": 1}
 """Sources of labels, the preferred first; programs come after them."""
 
 

@@ -84,6 +84,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME.KEY=V",
         help="set an option of an archive, as in ncore.store=folder; may be repeated",
     )
+    parser.add_argument(
+        "--only",
+        metavar="A,B",
+        help="pack only these groups or components of an archive again, as in labels,poses, beside "
+        "its other stores, which stay as they are (ncore)",
+    )
     add_interval(parser, "pack")
     parser.add_argument("--streams", metavar="A,B", help="pack only these streams")
     parser.add_argument(
@@ -131,6 +137,8 @@ def run(args: argparse.Namespace) -> int:
     if args.pending is not None:
         if args.sessions or args.to is not None or args.on is not None or args.identity:
             raise UsageError("--pending: takes neither sessions nor --to nor --on; see the config")
+        if args.only is not None:
+            raise UsageError("--pending: packs whole archives, without --only")
         if not part.is_whole:
             raise UsageError("--pending: packs whole sessions, without --from, --until, --streams")
         if args.redact is not None or args.originals:
@@ -138,10 +146,13 @@ def run(args: argparse.Namespace) -> int:
         return _finalize_pending(args)
     if not args.sessions:
         raise UsageError("needs sessions, or --pending CONFIG")
-    if args.to is None:
+    only, configured = parse_names("--only", args.only), args.to is None
+    if configured:
         args.to, options = _read_configured(args.sessions)
         args.option = [*options, *args.option]
     steps = parse_steps(",".join(args.to), args.option)
+    if only is not None:
+        steps = _choose_only(steps, only, configured)
     args.redact = _read_redact(args)
     try:
         all_prepared = prepare(steps)
@@ -154,6 +165,8 @@ def run(args: argparse.Namespace) -> int:
 
         if not part.is_whole:
             raise UsageError("--on: packs whole sessions, without --from, --until, --streams")
+        if only is not None:
+            raise UsageError("--on: packs whole archives, without --only")
         return finalize_on_cluster.run(args, steps)
     args.sessions = [_parse_folder(text) for text in args.sessions]
     args.out = None if args.out is None else _parse_folder(args.out)
@@ -218,6 +231,28 @@ def _read_configured(sessions: list[str]) -> tuple[list[str], list[str]]:
         names = ", ".join(sorted(known))
         raise UsageError(f"{sessions[0]}: its config names no archive; choose with --to: {names}")
     return list(archives), option_arguments(archives)[1::2]
+
+
+def _choose_only(
+    steps: list[ArchiveRequest], only: tuple[str, ...], configured: bool
+) -> list[ArchiveRequest]:
+    """Return the requests with ``--only``; configured archives without groups are left alone.
+
+    Raises:
+        UsageError: an archive that ``--to`` names cannot be packed in part, or none is configured.
+    """
+    from recorder.archives.base import ONLY, load_packer
+    from recorder.archives.finalize import ArchiveRequest
+
+    chosen = []
+    for step in steps:
+        if ONLY in load_packer(step.archive).options:
+            chosen.append(ArchiveRequest(step.archive, {**step.options, ONLY: list(only)}))
+        elif not configured:
+            raise UsageError(f"--only: {step.archive} is packed as a whole")
+    if not chosen:
+        raise UsageError("--only: the config names no archive with groups; choose with --to ncore")
+    return chosen
 
 
 def _read_redact(args: argparse.Namespace) -> Redact:

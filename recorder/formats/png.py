@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from recorder.common.errors import ArchiveError
+from recorder.common.errors import ArchiveError, FormatError
 from recorder.formats.zip import zlib
 from recorder.formats.zip.writer import Payload
 
@@ -31,6 +32,43 @@ _ZLIB = b"\x78\x01"  # RFC 1950: deflate, a window of 32 KiB, the fastest level
 _STORED = struct.Struct("<?HH")  # RFC 1951, 3.2.4: last block; size, and its complement
 _LONGEST = 0xFFFF
 _FAST = 2
+_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+"""Channels by colour type (section 11.2.1); a picture with a palette has one: its indices."""
+
+
+@dataclass(frozen=True, slots=True)
+class PngHead:
+    """What the header of a PNG file says: size in pixels, bits of a value, values of a pixel."""
+
+    width: int
+    height: int
+    bits: int
+    channels: int
+
+
+def read_png_head(data: bytes) -> PngHead:
+    """Read the header of a PNG file, and check that the file is whole: every chunk by its CRC.
+
+    Raises:
+        FormatError: the file is cut, damaged, or not a PNG.
+    """
+    if not data.startswith(MAGIC):
+        raise FormatError("is not a PNG")
+    at, kind = len(MAGIC), b""
+    while kind != b"IEND":
+        size, kind = struct.unpack_from(">I4s", data, at) if at + 12 <= len(data) else (0, b"")
+        end = at + 12 + size
+        if not kind or end > len(data):
+            raise FormatError(f"is cut: {len(data)} bytes, and no end")
+        if zlib.crc32(memoryview(data)[at + 4 : end - 4]) != int.from_bytes(data[end - 4 : end]):
+            raise FormatError(f"is damaged: the CRC of a chunk at byte {at} is wrong")
+        if at == len(MAGIC) and (kind, size) != (b"IHDR", 13):
+            raise FormatError("has no header")
+        at = end
+    width, height, bits, colour = struct.unpack_from(">IIBB", data, len(MAGIC) + 8)
+    if colour not in _CHANNELS or not width or not height:
+        raise FormatError(f"has an invalid header: {width}x{height}, colour type {colour}")
+    return PngHead(width, height, bits, _CHANNELS[colour])
 
 
 def cube_picture(cube: npt.NDArray[np.int16]) -> npt.NDArray[np.uint16]:

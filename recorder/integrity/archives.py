@@ -321,6 +321,25 @@ def seal_archive(
     return Signed(text, "", "").to_record()
 
 
+def read_digests(record: Path, place: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return `digest_files` of files that an older record has; of other files, as they lie there.
+
+    Args:
+        record: the older record.
+        place: the archive's folder.
+        names: the names of files and folders in it.
+    """
+    try:
+        values = json.loads(record.read_bytes())
+        known = dict(Signed.from_record(values["custody"]).values["files"])
+    except (OSError, ValueError, LookupError, TypeError, RecorderError):
+        known = {}
+    tops = set(names)
+    found = {file: about for file, about in known.items() if file.partition("/")[0] in tops}
+    missing = tops - {file.partition("/")[0] for file in found}
+    return found | digest_files(place / name for name in sorted(missing))
+
+
 def _describe_sources(sessions: Iterable[Path]) -> Iterator[dict[str, Any]]:
     for session in sessions:
         try:

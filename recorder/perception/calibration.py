@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +128,61 @@ def session_calibration(session: Path) -> Calibration:
         return read_calibration(path) if path.is_file() else Calibration()
     except ConfigError as error:  # the session's fault, not that of who calls
         raise SessionError(str(error)) from None
+
+
+CALIBRATIONS = "_calibrations"
+"""Folder of a session's further calibrations, ``SET.yaml``."""
+_OWN = "default"
+
+
+def calibration_files(session: Path) -> list[Path]:
+    """Return ``_calibrations/SET.yaml``, sorted.
+
+    Raises:
+        SessionError: a file there has another ending, or is named as the session's own calibration
+            is in archives.
+    """
+    paths = sorted((session / CALIBRATIONS).glob("[!.]*"))
+    for path in paths:
+        if path.suffix != ".yaml":
+            raise SessionError(f"{path}: is no calibration: its name does not end in .yaml")
+        if path.stem == _OWN:
+            raise SessionError(f"{path}: {_OWN} is the calibration.yaml; choose another name")
+    return paths
+
+
+def read_calibration_sets(session: Path, base: Calibration) -> dict[str, Calibration]:
+    """Read ``_calibrations/SET.yaml`` by SET; what a file does not have is as in `base`.
+
+    Poses and models are taken apart: a file may have a model for a camera, and no pose.
+
+    Raises:
+        SessionError: see `calibration_files`, or a value is invalid; names file, line and key path.
+    """
+    sets = {}
+    for path in calibration_files(session):
+        try:
+            own = read_calibration(path)
+        except ConfigError as error:
+            raise SessionError(str(error)) from None
+        sensors = {
+            name: _complete(own.of(name), base.of(name)) for name in {**base.sensors, **own.sensors}
+        }
+        sets[path.stem] = replace(own, sensors=sensors)
+    return sets
+
+
+def _complete(own: SensorCalibration, base: SensorCalibration) -> SensorCalibration:
+    """Return a sensor's calibration with what it lacks from another one."""
+    model = base if own.model is None else own
+    return SensorCalibration(
+        base.pose if own.pose is None else own.pose,
+        model.model,
+        model.parameters,
+        model.resolution,
+        own.calibrated_at or base.calibrated_at,
+        base.antennas if own.antennas is None else own.antennas,
+    )
 
 
 def _parse_sensor(document: Document, name: str, entry: Any) -> SensorCalibration:

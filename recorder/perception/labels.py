@@ -23,6 +23,8 @@ from recorder.config.options import suggest
 CUBOIDS, BOXES, MASKS, CLOUDS = "_cuboids", "_labels", "_masks", "_point_clouds"
 SIMULATED = "simulated"
 MANUAL = "manual"
+SOURCES = ("EXTERNAL", "AUTOLABEL", "GT_SYNTHETIC", "GT_ANNOTATION")
+"""NCore's names of sources, which every kind of label may have, too."""
 Lines = Sequence[tuple[str, dict[str, Any]]]
 """Places and labels, as yielded by `LabelFile.lines`."""
 _decode = json.JSONDecoder().raw_decode
@@ -34,14 +36,16 @@ QUALITIES = frozenset((*_SHARES, "status", "degradation", "metadata"))
 """Optional keys of every label of an object; not every archive has a place for each."""
 _OBJECT = QUALITIES | {"t_ns", "track", "class"}
 _CUBOIDS, _BOXES, _CLOUDS = "recorder-cuboids", "recorder-boxes", "recorder-point-clouds"
+CAMERA_LABELS = "recorder-camera-labels"
 _KEYS: Mapping[str, frozenset[str]] = {
     _CUBOIDS: _OBJECT | {"frame", "center_m", "size_m", "quaternion_xyzw", "velocity_m_s"},
     _BOXES: _OBJECT | {"frame", "box_px", "polygon_px", "mask", "traffic_light", "state"},
     _CLOUDS: frozenset(("t_ns", "frame", "file", "metadata")),
+    CAMERA_LABELS: frozenset(("t_ns", "frame", "file", "metadata")),
 }
 """Keys of a line, by format.  Headers may have any further keys: archives store them whole."""
 _CLOUD_HEADER = frozenset(
-    ("format", "version", "source", "maker", "frame", "unit", "attributes", "metadata")
+    ("format", "version", "source", "maker", "frame", "unit", "attributes", "data", "metadata")
 )
 
 
@@ -76,7 +80,7 @@ class LabelFile:
 
     @property
     def source(self) -> str:
-        """Source of the labels: ``simulated``, ``manual``, or the name of a program."""
+        """Source of the labels: ``simulated``, ``manual``, one of `SOURCES`, or a program."""
         return str(self.header.get("source") or "unknown")
 
     def lines(self) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -96,7 +100,7 @@ class LabelFile:
                     if type(label.get("t_ns")) is not int:
                         raise FormatError(f"{where}: t_ns: needs a whole number of nanoseconds")
                     if self.keys is not None:
-                        _check_keys(label, self.keys, where)
+                        check_keys(label, self.keys, where)
                         if not QUALITIES.isdisjoint(label):
                             _check_qualities(label, where)
                     yield where, label
@@ -119,7 +123,7 @@ class LabelFile:
             yield where, label
 
 
-def _check_keys(values: Mapping[str, Any], known: frozenset[str], where: str) -> None:
+def check_keys(values: Mapping[str, Any], known: frozenset[str], where: str) -> None:
     """Raise a FormatError that names the first unknown key: nothing is ignored in silence."""
     if values.keys() <= known:
         return
@@ -254,27 +258,34 @@ class CloudFolder:
             has a ``frame``.
         unit: unit of the coordinates, `UNITS`.
         transforms: how a transformation changes an attribute, `TRANSFORMS`, by attribute.
+        data: names of the arrays that belong to a cloud, and not to its points.
     """
 
     index: LabelFile
     unit: str = "meters"
     transforms: Mapping[str, str] = field(default_factory=dict)
+    data: frozenset[str] = frozenset()
 
     @classmethod
     def read(cls, path: Path) -> CloudFolder:
         """Read the header of an ``index.jsonl``; raise a FormatError if it is invalid."""
-        index = _read_file(path, _CLOUDS)
+        index = read_label_file(path, _CLOUDS)
         where, header = f"{path}:1", index.header
-        _check_keys(header, _CLOUD_HEADER, where)
-        unit = _choose(header.get("unit", "meters"), UNITS, "unit", where)
+        check_keys(header, _CLOUD_HEADER, where)
+        unit = choose_word(header.get("unit", "meters"), UNITS, "unit", where)
         transforms = {}
         for name, about in read_mapping(header, "attributes", where).items():
             key = f"attributes.{name}"
             described = read_mapping({key: about}, key, where)
-            _check_keys(described, frozenset(("transform",)), f"{where}: {key}")
+            check_keys(described, frozenset(("transform",)), f"{where}: {key}")
             chosen = described.get("transform", "invariant")
-            transforms[name] = _choose(chosen, TRANSFORMS, f"{key}.transform", where)
-        return cls(index, unit, transforms)
+            transforms[name] = choose_word(chosen, TRANSFORMS, f"{key}.transform", where)
+        data = header.get("data", [])
+        if not isinstance(data, list) or not all(isinstance(name, str) for name in data):
+            raise FormatError(f"{where}: data: needs a list of names of arrays, not {data!r:.60}")
+        if both := sorted({"xyz", *transforms}.intersection(data)):
+            raise FormatError(f"{where}: data: {both[0]} has values of points")
+        return cls(index, unit, transforms, frozenset(data))
 
     @property
     def name(self) -> str:
@@ -305,15 +316,17 @@ class CloudFolder:
                 raise FormatError(f"{path}: cannot be read: {error}") from None
             if xyz.ndim != 2 or xyz.shape[1] != 3:
                 raise FormatError(f"{path}: xyz has shape {xyz.shape}, not (n, 3)")
+            if unknown := (self.transforms.keys() | self.data) - arrays.keys():
+                raise FormatError(
+                    f"{path}: has no array {min(unknown)}, which the header describes"
+                )
+            data = {key: arrays.pop(key) for key in sorted(self.data)}
             for key, values in arrays.items():
                 if values.shape[:1] != xyz.shape[:1]:
                     rows = len(values) if values.ndim else "no"
                     raise FormatError(f"{path}: {key} has {rows} rows, xyz {len(xyz)}")
-            if unknown := self.transforms.keys() - arrays.keys():
-                raise FormatError(
-                    f"{path}: has no array {min(unknown)}, which the header describes"
-                )
-            yield Cloud(line["t_ns"], frame, xyz, arrays, path, line.get("metadata", {}))
+            metadata = read_mapping(line, "metadata", where)
+            yield Cloud(line["t_ns"], frame, xyz, arrays, path, metadata, data)
 
 
 @dataclass(frozen=True)
@@ -327,6 +340,7 @@ class Cloud:
         attributes: further arrays [n, ...].
         path: path of the file.
         metadata: the line's ``metadata``.
+        data: arrays that belong to the cloud as a whole, of any shape.
     """
 
     t_ns: int
@@ -335,6 +349,7 @@ class Cloud:
     attributes: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     path: Path = Path()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
 
 
 def cloud_folders(session: Path) -> list[CloudFolder]:
@@ -345,10 +360,11 @@ def cloud_folders(session: Path) -> list[CloudFolder]:
 
 def _read_files(folder: Path, format_: str) -> list[LabelFile]:
     paths = sorted(path for path in folder.glob("*.jsonl") if not path.name.startswith("."))
-    return [_read_file(path, format_) for path in paths]
+    return [read_label_file(path, format_) for path in paths]
 
 
-def _read_file(path: Path, format_: str) -> LabelFile:
+def read_label_file(path: Path, format_: str) -> LabelFile:
+    """Read the header of a file of labels; raise a FormatError if it is not of that format."""
     try:
         with path.open("rb") as file:
             header = _parse_mapping(file.readline(), f"{path}:1")
@@ -359,7 +375,7 @@ def _read_file(path: Path, format_: str) -> LabelFile:
     return LabelFile(path, header, _KEYS[format_])
 
 
-def _choose(value: object, known: Sequence[str], key: str, where: str) -> str:
+def choose_word(value: object, known: Sequence[str], key: str, where: str) -> str:
     """Return one of some words, in lower case; raise a FormatError for another value."""
     word = value.lower() if isinstance(value, str) else value
     if word not in known:

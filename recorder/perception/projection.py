@@ -163,3 +163,20 @@ class Projection:
         if not number or not abs(value) <= sys.float_info.max:
             raise self._calibration.error(f"{self._key}.{key}", f"needs a number, not {value!r}")
         return float(value)
+
+
+def draw_depth(places: Floats, depth_m: Floats, size: tuple[int, int]) -> Floats:
+    """Return the depth of the nearest point of each pixel, f8 [height, width], m; 0: no point.
+
+    Args:
+        places: f8 [n, 2], pixels, as of `Projection.pixels`.
+        depth_m: f8 [n], along the axis.
+        size: width and height.
+    """
+    width, height = size
+    order = np.argsort(-depth_m, kind="stable")
+    column, row = np.rint(places[order]).astype(np.intp).T
+    inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
+    picture = np.zeros((height, width))
+    picture[row[inside], column[inside]] = depth_m[order][inside]
+    return picture

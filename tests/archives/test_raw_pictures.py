@@ -49,6 +49,29 @@ def test_ncore_gets_jpegs(tmp_path: Path, pixels: RawPixels, how: str) -> None:
     assert sum(note.startswith(remark) for note in packed.result.notes) == 1
 
 
+@pytest.mark.parametrize("pixels", [BAYER, GREY, RawPixels(16), RawPixels(8, "GBRG")])
+def test_ncore_gets_the_values_by_option(tmp_path: Path, pixels: RawPixels) -> None:
+    path, put = built(tmp_path / "drive", pixels)
+    packed = pack_ncore(path, poses="identity", raw_pictures="png")
+    ends = packed.times_us("cameras/camera")[:, 1].tolist()
+    assert len(ends) == len(put.t_ns)
+    with Session(path) as session:
+        pictures = Pictures(session.streams["camera"])
+        for index, end in enumerate(ends):
+            frame = f"cameras/camera/frames/{end}"
+            assert packed.attributes(f"{frame}/image")["format"] == "png"
+            data = np.frombuffer(packed.keys[f"{frame}/image/0"], np.uint8)
+            picture = cv2.imdecode(data, cv2.IMREAD_UNCHANGED)
+            assert picture is not None
+            assert picture.dtype == pixels.dtype
+            np.testing.assert_array_equal(picture, pictures.values(index))
+            shown = cv2.cvtColor(pictures.picture(index), cv2.COLOR_BGR2GRAY)
+            assert shown.shape == picture.shape
+    about = packed.attributes("cameras/camera")["generic_meta_data"]["pixels"]
+    assert about == {"format": pixels.name, "bits": pixels.bits, "pattern": pixels.pattern}
+    assert packed.noted("camera: pictures are packed as PNGs", pixels.name) == 1
+
+
 @pytest.mark.parametrize("images", ["jpeg", "png"])
 def test_edgefirst_gets_pictures_of_eight_bits(tmp_path: Path, images: str) -> None:
     path, put = built(tmp_path / "drive", BAYER)

@@ -187,6 +187,10 @@ def lidar_points_agree(packed: Packed, name: str) -> float:
             intensity = sensor.get_frame_ray_bundle_return_intensity(index, number)
             (expected_rfl,) = rfl.values()
             assert np.array_equal(np.rint(intensity[hit] * 255), expected_rfl.reshape(-1)[hit])
+            t_us = int(sensor.frames_timestamps_us[index, 1])
+            ambient = sensor.lidar_reader.get_frame_ray_bundle_return_data(t_us, "ambient", number)
+            nir = stream.sample(index, ["nir"])["nir"].reshape(-1)
+            assert np.array_equal(ambient[hit], nir[hit])
         stamps = sensor.get_frame_ray_bundle_timestamp_us(index).reshape(info.h, info.w)
         present = t_col[index] > 0
         relative = t_col[index] - t_col[index].max() + stream.t_ns[index]
@@ -389,3 +393,44 @@ def test_a_session_without_calibration(world: Path, tmp_path: Path) -> None:
     notes = " | ".join(result["notes"])
     for sentence in ("no intrinsics in the calibration", "has no calibration", "orientation from"):
         assert notes.count(sentence) == 1, notes
+
+
+def test_depth_labels_are_the_points_as_nvidia_places_them(world: Path) -> None:
+    """NVIDIA's loader compensates the sweeps' motion, OpenCV projects."""
+    out = world.parent / "depth"
+    packed = pack(world, "--option", "ncore.depth=lidar", "--out", out)
+    camera = packed.loader.get_camera_sensor("camera")
+    lidar = packed.loader.get_lidar_sensor("lidar")
+    model = camera.model_parameters
+    (fx, fy), (cx, cy) = model.focal_length, model.principal_point - 0.5
+    matrix = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]])
+    k, p = model.radial_coeffs, model.tangential_coeffs
+    distortion = np.array([k[0], k[1], p[0], p[1], k[2], k[3], k[4], k[5]], np.float64)
+    labels = packed.loader.get_camera_labels("depth.z@camera@lidar")
+    times = labels.label_timestamps_us
+    assert len(times) == camera.frames_count
+    sweeps = lidar.frames_timestamps_us[:, 1].astype(np.int64)
+    checked, off = 0, []
+    for t_us in times[5::10]:
+        handle = labels.get_label(int(t_us))
+        depth = handle.get_data()
+        sweep = handle.generic_meta_data["sweep"]
+        assert sweep == np.argmin(np.abs(sweeps - int(t_us)))
+        cloud = lidar.get_frame_point_cloud(sweep, True, False, 0)
+        points = cloud.xyz_m_end[np.isfinite(cloud.xyz_m_end).all(axis=1)]
+        (to_world,) = graph(packed, "lidar", "world", [sweeps[sweep]])
+        (from_camera,) = graph(packed, "camera", "world", [t_us])
+        to_camera = np.linalg.inv(from_camera) @ to_world
+        local = points @ to_camera[:3, :3].T + to_camera[:3, 3]
+        local = local[(local[:, 2] > 1) & (np.abs(local[:, :2]).max(1) < local[:, 2])]
+        pixels, _ = cv2.projectPoints(local, np.zeros(3), np.zeros(3), matrix, distortion)
+        column, row = np.rint(pixels[:, 0]).astype(int).T
+        inside = (column >= 0) & (column < 1280) & (row >= 0) & (row < 720)
+        found = depth[row[inside], column[inside]]
+        # A point is at its pixel, or behind another point there.
+        assert np.mean(found > 0) > 0.98
+        off += [np.abs(found - local[inside, 2])]
+        checked += int(inside.sum())
+    assert checked > 2000
+    assert np.mean(np.concatenate(off) < 0.02) > 0.95
+    packed.session.close()

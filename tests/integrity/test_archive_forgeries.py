@@ -171,3 +171,20 @@ def test_a_session_with_an_archive_is_signed_once(vehicle: Vehicle) -> None:
     before = journal(session).read_bytes()
     assert is_signed(pack(session) / "vrs.json")
     assert journal(session).read_bytes() == before
+
+
+def test_what_is_packed_beside_a_store_that_was_changed_is_not_signed(
+    vehicle: Vehicle, capfd: pytest.CaptureFixture[str]
+) -> None:
+    session = vehicle.record("drive")
+    record = session / "_archives/ncore.json"
+    for options in ({"groups": "standard"}, {"only": ["poses"]}):
+        list(finalize(session, [ArchiveRequest("ncore", options)]))
+        assert is_signed(record)
+        assert not faults(vehicle, session / "_archives")
+    (kept,) = (session / "_archives/ncore").glob("*-labels.zarr.itar")
+    kept.write_bytes(kept.read_bytes() + b"x")
+    list(finalize(session, [ArchiveRequest("ncore", {"only": ["poses"]})]))
+    assert not is_signed(record)
+    assert "what is added to is not proven" in capfd.readouterr().err
+    assert faults(vehicle, session / "_archives")

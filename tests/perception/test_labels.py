@@ -199,6 +199,10 @@ def test_sets_of_a_cameras_labels(tmp_path: Path) -> None:
             {"attributes": {"normal": {"transfrom": "direction"}}},
             r"attributes\.normal: transfrom: unknown key \(did you mean 'transform'\?\)",
         ),
+        ({"data": "bounds"}, "data: needs a list of names of arrays, not 'bounds'"),
+        ({"data": [1]}, r"data: needs a list of names of arrays, not \[1\]"),
+        ({"data": ["xyz"]}, "data: xyz has values of points"),
+        ({"data": ["normal"], "attributes": {"normal": {}}}, "data: normal has values of points"),
     ],
 )
 def test_what_a_clouds_header_cannot_say(
@@ -226,6 +230,20 @@ def test_clouds_that_are_not_as_their_header_says(
     np.savez(index.with_name("0.npz"), xyz=np.zeros((3, 3)), **attributes)
     (folder,) = cloud_folders(tmp_path)
     with pytest.raises(FormatError, match=words):
+        list(folder.clouds())
+
+
+def test_a_clouds_own_data_are_no_values_of_points(tmp_path: Path) -> None:
+    line = {"t_ns": 1, "file": "0.npz", "metadata": {"a": 1}}
+    header = CLOUD_HEADER | {"data": ["bounds"]}
+    index = write(tmp_path / "_point_clouds/map/index.jsonl", header, line)
+    np.savez(index.with_name("0.npz"), xyz=np.zeros((3, 3)), bounds=np.arange(2), label=np.ones(3))
+    (folder,) = cloud_folders(tmp_path)
+    (cloud,) = folder.clouds()
+    assert (list(cloud.attributes), cloud.metadata) == (["label"], {"a": 1})
+    assert {name: values.tolist() for name, values in cloud.data.items()} == {"bounds": [0, 1]}
+    np.savez(index.with_name("0.npz"), xyz=np.zeros((3, 3)))
+    with pytest.raises(FormatError, match=r"0\.npz: has no array bounds, which the header desc"):
         list(folder.clouds())
 
 

@@ -18,7 +18,7 @@ from recorder.formats.zip.writer import Payload
 from recorder.perception.camera.camera_pictures import Pictures
 from recorder.perception.frames import Exposures
 from recorder.perception.geometry import Floats, apply, invert
-from recorder.perception.projection import Projection
+from recorder.perception.projection import Projection, draw_depth
 from recorder.session.stream import Stream
 
 Place = tuple[float, float, float | None]
@@ -130,13 +130,7 @@ def depth_picture(places: Floats, depth_m: Floats, size: tuple[int, int]) -> npt
         depth_m: f8 [n], along the axis.
         size: width and height.
     """
-    width, height = size
-    order = np.argsort(-depth_m, kind="stable")
-    column, row = np.rint(places[order]).astype(np.intp).T
-    picture = np.zeros((height, width), np.uint16)
-    inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
-    picture[row[inside], column[inside]] = quantize_distances(depth_m[order])[inside]
-    return picture
+    return quantize_distances(draw_depth(places, depth_m, size))
 
 
 def quantize_distances(metres: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:

@@ -145,7 +145,8 @@ def finalize(
                 adds = datasets and request.packer.collects
                 name = dataset_name(root) if adds else own_name
                 suffix = "" if out is None else f".{name}"
-                signer = _choose_signer(root, request, suffix, key) if adds else key
+                proves = adds or request.keeps
+                signer = _choose_signer(root, request, suffix, key) if proves else key
                 made = pack(
                     [session], request, place, name, None, progress, adds=adds, workers=workers
                 )
@@ -277,7 +278,11 @@ def _choose_signer(
 ) -> VehicleKey | None:
     """Return the key that signs an archive; None if it does not prove the older archive."""
     record = root / f"{request.packer.name}{suffix}.json"
-    older = find_existing_archive(root / request.packer.name, dataset_name(root)) or record.exists()
+    older = (
+        request.keeps
+        or find_existing_archive(root / request.packer.name, dataset_name(root))
+        or record.exists()
+    )
     return key if key is not None and (not older or is_proven_by(record, key)) else None
 
 

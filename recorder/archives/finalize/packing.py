@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from recorder.archives.base import PackedArchive, Packer, PreparedRequest, Progress, Refused
 from recorder.archives.context import PackingContext
@@ -13,12 +14,19 @@ from recorder.archives.finalize.sessions import LockedSession
 from recorder.archives.sample_workers import SampleWorkers
 from recorder.archives.staging import empty, measure_size, publish, staging
 from recorder.common.errors import RecorderError, StorageError, UsageError
-from recorder.integrity.archives import digest_files, seal_archive
+from recorder.integrity.archives import digest_files, read_digests, seal_archive
 from recorder.integrity.vehicle_key import VehicleKey
 from recorder.perception.redaction.pictures import sentence
 from recorder.session.outputs import write_record
 from recorder.session.reader import Session
 from recorder.session.session_part import SessionPart
+
+_MORE_LABELS: Final = (
+    "_labels/[!.]*/[!.]*/index.jsonl",
+    "_point_clouds/[!.]*/index.jsonl",
+    "_calibrations/[!.]*.yaml",
+)
+"""Files of a session for which not every archive has a place; see `Packer.has_all_labels`."""
 
 
 def pack(
@@ -94,6 +102,7 @@ def pack(
         tuple(_notes(contexts)),
         digests,
         {context.session.name: context.redaction for context in contexts if context.redaction},
+        packed.kept,
     )
 
 
@@ -110,13 +119,17 @@ def keep_record(
         key: the key that signs the record; None: it is not signed.
     """
     kept = {key: getattr(made, key) for key in ("bytes", "seconds", "summary", "notes")}
-    files = [path.name for path in made.files]
+    files = [*made.kept, *(path.name for path in made.files)]
     about = {"packed_ns": time.time_ns(), "options": request.options, "files": files}
     record = f"{made.archive}{suffix}"
     try:
         name, older = suffix[1:] or made.files[-1].stem, root / f"{record}.json"
         about |= kept | ({"redaction": made.redaction} if made.redaction else {})
-        custody = seal_archive(made.archive, name, made.digests, made.sessions, older, about, key)
+        digests, place = dict(made.digests), root / made.archive
+        if made.kept:
+            digests |= read_digests(older, place, made.kept)
+            about["bytes"] = made.bytes + sum(measure_size(place / file) for file in made.kept)
+        custody = seal_archive(made.archive, name, digests, made.sessions, older, about, key)
         write_record(root, record, about | {"custody": custody})
     except OSError as error:
         reason = f"{error.filename or root}: {error.strerror or error}"
@@ -137,7 +150,7 @@ def find_existing_archive(place: Path, name: str) -> Path | None:
 def _make_context(
     locked: LockedSession, session: Session, request: PreparedRequest
 ) -> PackingContext:
-    about = locked.redaction if request.packer.has_pictures else {}
+    about = locked.redaction if request.has_pictures else {}
     calibration, warnings = locked.calibration, locked.warnings
     context = PackingContext(
         session, Path(), request.options, calibration, warnings, redaction=about
@@ -148,6 +161,12 @@ def _make_context(
             context.notes.add("has no sample in the packed part", name)
     for camera, facts in about.items():
         context.notes.add(sentence(facts), camera)
+    if not request.packer.has_all_labels:
+        for pattern in _MORE_LABELS:
+            for path in sorted(session.path.glob(pattern)):
+                place = path.parent if path.name == "index.jsonl" else path
+                subject = place.relative_to(session.path).as_posix()
+                context.notes.add("left out: the archive has no place for it", subject)
     return context
 
 

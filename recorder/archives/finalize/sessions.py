@@ -145,7 +145,7 @@ def redact_session(
         RedactionError: a picture cannot be redacted, or the session's config asks for redaction and
             `redact` is empty.
     """
-    if not any(request.packer.has_pictures for request in requests) or redact == ORIGINALS:
+    if not any(request.has_pictures for request in requests) or redact == ORIGINALS:
         yield session
         return
     if not redact:

@@ -15,25 +15,30 @@ import recorder
 from recorder.archives.base import PackedFiles, Packer
 from recorder.archives.context import PackingContext
 from recorder.archives.ncore.format.component import Interval
-from recorder.archives.ncore.format.extra_stores import find_extra_stores
+from recorder.archives.ncore.format.extra_stores import read_packed
 from recorder.archives.ncore.format.frames import FrameWriter
 from recorder.archives.ncore.format.manifest import Manifest
 from recorder.archives.ncore.format.point_clouds import PointCloudsWriter
-from recorder.archives.ncore.format.sequence import SequenceWriter
+from recorder.archives.ncore.format.sequence import DEFAULT, SequenceWriter
+from recorder.archives.ncore.mapping.camera_labels import pack_camera_labels
 from recorder.archives.ncore.mapping.clouds import make_point_lidar
-from recorder.archives.ncore.mapping.labels import (
-    pack_clouds,
-    pack_cuboids,
-    pack_masks,
-    pack_segments,
-)
+from recorder.archives.ncore.mapping.depth import DEPTH, pack_depth
+from recorder.archives.ncore.mapping.labels import pack_clouds, pack_cuboids, pack_masks
+from recorder.archives.ncore.mapping.placing import place_rig
 from recorder.archives.ncore.mapping.rays import Lidar, Radar
 from recorder.archives.ncore.mapping.sensors import (
+    RAW_PICTURES,
     Camera,
     Sensor,
     count_ticks,
     is_generic,
     pack_generic,
+)
+from recorder.archives.ncore.mapping.store_plan import (
+    GROUP_OPTIONS,
+    SENSORS,
+    check_groups,
+    make_plan,
 )
 from recorder.archives.sample_workers import tune_for_packing
 from recorder.archives.shared_options import (
@@ -41,17 +46,14 @@ from recorder.archives.shared_options import (
     ODOMETRY,
     POSES,
     RADAR_OPTIONS,
-    choose_poses,
-    note_poses,
     require_poses,
 )
 from recorder.common.errors import FormatError, SessionError
 from recorder.config.options import Option, OptionTable
 from recorder.formats.zarr2 import require_numcodecs
+from recorder.perception.calibration import calibration_files
 from recorder.perception.camera.camera_pictures import JPEG_QUALITY
-from recorder.perception.earth_fit import find_earth_fit
 from recorder.perception.frames import has_ouster_sweeps, kind_of, stamp_span_ns
-from recorder.perception.poses import Cover, EarthPoses
 from recorder.session.stream import Stream
 
 _KINDS: Mapping[str, Callable[[PackingContext, Stream], Sensor]] = {
@@ -66,6 +68,7 @@ _KINDS: Mapping[str, Callable[[PackingContext, Stream], Sensor]] = {
 class NcorePacker(Packer):
     """Packer of a session as an NCore V4 sequence."""
 
+    has_all_labels = True
     # numcodecs makes locks when it is imported, which a killed worker could not remove.
     worker_modules = (
         "recorder.archives.ncore.mapping.rays",
@@ -77,23 +80,33 @@ class NcorePacker(Packer):
         "store": Option("str", "itar", "kind of store", choices=("itar", "folder")),
         "poses": POSES,
         "cuboids": CUBOID_SET,
+        "depth": DEPTH,
         "jpeg_quality": JPEG_QUALITY,
+        "raw_pictures": RAW_PICTURES,
         "second_returns": Option(
             "str", "shared", "their rays: the first return's, or own", choices=("shared", "own")
         ),
+        **GROUP_OPTIONS,
         **RADAR_OPTIONS,
     }
 
     def check(self, options: Mapping[str, Any]) -> dict[str, Any]:
         checked = super().check(options)
+        checked["groups"] = check_groups(checked, self.name)
         require_numcodecs()
         require_poses(checked)
         return checked
 
     def ticks(self, context: PackingContext) -> float:
-        total = sum(count_ticks(stream) for stream in context.streams)
+        streams = context.streams
+        if context.options["only"]:
+            streams = [s for s in streams if is_generic(s) or kind_of(s) == "camera"]
+        total = sum(count_ticks(stream) for stream in streams)
         if context.options["poses"] == ODOMETRY:
-            total += sum(len(s) for s in context.streams if kind_of(s) == "lidar")
+            runs = 1 + len(calibration_files(context.session.path))
+            if context.options["depth"] is not None:
+                runs += sum(kind_of(stream) == "camera" for stream in context.streams)
+            total += runs * sum(len(s) for s in context.streams if kind_of(s) == "lidar")
         return total
 
     def pack(self, context: PackingContext) -> PackedFiles:
@@ -117,33 +130,47 @@ class _SessionPacker:
     def pack(self) -> PackedFiles:
         context = self._context
         name = context.session.name
+        place = context.folder.parent  # the context's folder lies beside the archive's final place
+        if context.options["only"] and (older := read_packed(place, name)) is not None:
+            context.redaction = older.metadata.get("redaction", {})  # of the kept pictures
         self._find_streams()
         interval_ns = self._interval()
         metadata = self._metadata()
         manifest = Manifest(name, Interval.from_ns(*interval_ns), metadata)
-        # The context's folder lies beside the archive's final place.
-        beside = find_extra_stores(context.folder.parent, name, manifest, context.notes.add)
+        plan = self._plan = make_plan(place, name, manifest, context.options, context.notes.add)
         with SequenceWriter(
             context.folder,
             name,
             interval_ns=interval_ns,
             metadata=metadata,
             store=context.options["store"],
-            beside=beside,
+            beside=plan.beside,
+            kept=plan.kept,
+            groups=plan.groups,
         ) as sequence:
-            self._place(sequence)
-            self._pack_trajectory(sequence)
-            self._pack_sensors(sequence)
+            poses = place_rig(context, sequence, self._sensors, self._generic, plan.written)
+            if plan.kept:
+                self._find_packed()
+            else:
+                self._pack_sensors(sequence)
+            if self._writes(sequence, "poses"):
+                self._pack_generic(sequence)
             self._pack_labels(sequence)
-            self._store_notes(sequence)
+            if self._writes(sequence, "poses"):
+                self._store_notes(sequence)
         assert sequence.packed is not None
         stores = [path.name for path in sequence.packed.stores]
-        other = ".zarr" if context.options["store"] == "itar" else ".zarr.itar"
+        summary: dict[str, Any] = {"sequence": name, "frames": self._counts}
         return PackedFiles(
             (*stores, sequence.packed.meta.name),
-            (f"{name}.ncore4{other}",),
-            {"sequence": name, "frames": self._counts, "poses": self._pose_text},
+            tuple(old for old in plan.replaced if old not in stores),
+            summary if poses is None else summary | {"poses": poses},
+            tuple(entry.path for entry in plan.kept),
         )
+
+    def _writes(self, sequence: SequenceWriter, component: str) -> bool:
+        """Return whether a component's instance ``default`` is packed."""
+        return component in self._plan.written and not sequence.keeps(component, DEFAULT)
 
     def _find_streams(self) -> None:
         """Find the streams to pack; note the streams that are left out."""
@@ -214,56 +241,6 @@ class _SessionPacker:
             "lost": lost,
         }
 
-    def _place(self, sequence: SequenceWriter) -> None:
-        """Store the sensors' static poses and the cameras' models."""
-        context, poses = self._context, sequence.poses()
-        calibrated = context.calibration.path is not None
-        if not calibrated:
-            ahead = any(isinstance(sensor, Camera) for sensor in self._sensors)
-            context.notes.add(
-                "has no calibration: sensors are placed at the rig's origin"
-                + (", cameras look ahead" if ahead else ""),
-                "session",
-            )
-        for sensor in self._sensors:
-            poses.static_pose(
-                sensor.name, "rig", context.find_pose(sensor.stream, note_missing=calibrated)
-            )
-            if isinstance(sensor, Camera):
-                shutter = sensor.find_shutter()
-                model = sensor.model(shutter)
-                if model is None:
-                    sequence.intrinsics().placeholder(sensor.name, sensor.size, shutter)
-                else:
-                    sequence.intrinsics().camera(sensor.name, model)
-        for stream in self._generic:
-            pose = context.calibration.of(stream.name).pose
-            if pose is not None:
-                poses.static_pose(stream.name, "rig", pose)
-
-    def _pack_trajectory(self, sequence: SequenceWriter) -> None:
-        context, interval = self._context, sequence.interval
-        lidars = (s.stream for s in self._sensors if kind_of(s.stream) == "lidar")
-        source = choose_poses(context, lidars)
-        cover = Cover(source, interval.start_ns, interval.last_ns)
-        trajectory = sequence.poses().trajectory("rig", "world")
-        fit, to_earth = None, source.to_earth if isinstance(source, EarthPoses) else None
-        if to_earth is None and source.describe()["measured"]:
-            fit = find_earth_fit(context.session, context.calibration)
-        with context.locate_errors(f"poses from {source.name}"):
-            for t_ns, matrices in cover.blocks():
-                trajectory.append(t_ns, matrices)
-                if fit is not None:
-                    fit.add(t_ns, matrices)
-        if fit is not None and (to_earth := fit.to_earth()) is not None:
-            known = {"positions": fit.name, "residual_m": round(fit.residual_m, 3)}
-            sequence.poses().metadata["world_global"] = known
-        if to_earth is not None:
-            sequence.poses().static_pose("world", "world_global", to_earth)
-        text, _ = note_poses(context, source, cover)
-        sequence.poses().metadata["trajectory"] = text | cover.describe()
-        self._pose_text = text["source"]
-
     def _pack_sensors(self, sequence: SequenceWriter) -> None:
         context = self._context
         writers: dict[str, FrameWriter | PointCloudsWriter] = {}
@@ -282,6 +259,25 @@ class _SessionPacker:
             self._counts[sensor.name] = writer.frame_count
             if not writer.frame_count:
                 context.notes.add("no frame could be packed", sensor.name)
+        self._packed = {name for name, count in self._counts.items() if count}
+
+    def _find_packed(self) -> None:
+        """Find the sensors in the stores that are kept, and the ends of the cameras' frames."""
+        context = self._context
+        self._packed = self._plan.kept_instances(*SENSORS, "point_clouds")
+        self._sensors = [sensor for sensor in self._sensors if sensor.name in self._packed]
+        if "camera_labels" not in self._plan.written:
+            return
+        for sensor in self._sensors:
+            if isinstance(sensor, Camera):
+                for _ in sensor.samples(sensor.start_ns):
+                    pass
+                if sensor.boxes:
+                    text = "boxes are in the frames, which are not packed again"
+                    context.notes.add(text, sensor.name)
+
+    def _pack_generic(self, sequence: SequenceWriter) -> None:
+        context = self._context
         known = {}
         for stream in self._generic:
             with context.locate_errors(stream.name):
@@ -293,17 +289,22 @@ class _SessionPacker:
     def _pack_labels(self, sequence: SequenceWriter) -> None:
         context = self._context
         cameras = {s.name: s for s in self._sensors if isinstance(s, Camera)}
-        packed = {name for name, count in self._counts.items() if count}
-        frames = {s.name for s in self._sensors} & packed | {"rig", "world"}
-        counts = {
-            "cuboids": pack_cuboids(context, sequence, frames),
-            "masks": pack_masks(context, sequence, {n: c.size for n, c in cameras.items()}),
-            "point clouds": pack_clouds(context, sequence, frames),
-            "camera labels": sum(
-                pack_segments(context, sequence, camera.stream, camera.ends.find)
-                for camera in cameras.values()
-            ),
-        }
+        frames = {s.name for s in self._sensors} & self._packed | {"rig", "world"}
+        counts, written = {}, self._plan.written
+        if "cuboids" in written:
+            counts["cuboids"] = pack_cuboids(context, sequence, frames)
+        if "masks" in written:
+            sizes = {name: camera.size for name, camera in cameras.items()}
+            counts["masks"] = pack_masks(context, sequence, sizes)
+        if "point_clouds" in written:
+            counts["point clouds"] = pack_clouds(context, sequence, frames)
+        if "camera_labels" in written:
+            counts["camera labels"] = pack_camera_labels(context, sequence, cameras)
+            counts["camera labels"] += pack_depth(context, sequence, cameras)
+        if self._plan.kept and self._writes(sequence, "masks"):
+            masks = sequence.masks()
+            for name in cameras.keys() - masks.cameras:
+                masks.camera(name, {})
         self._counts |= {name: count for name, count in counts.items() if count}
 
     def _store_notes(self, sequence: SequenceWriter) -> None:
@@ -314,6 +315,7 @@ class _SessionPacker:
         sequence.poses().metadata["notes"] = list(self._context.notes.lines)
         sequence.poses().metadata["packing"] = {
             "packed_by": f"recorder {recorder.__version__}",
-            "options": dict(self._context.options),
+            "options": {k: v for k, v in self._context.options.items() if k != "only"}
+            | {"groups": self._plan.groups},
             "calibration_sha256": self._context.calibration.sha256,
         }

@@ -51,6 +51,7 @@ class NcoreCheck(ArchiveCheck):
             }
             report.remarks.append(f"{path}: no JSON file names it and its MD5")
         count = 0
+        first: dict[tuple[str, str], Path] = {}
         for number, (place, entry) in enumerate(entries.items()):
             if not place.exists():
                 raise ArchiveError(f"{place}: is missing; {path.name} names it")
@@ -61,6 +62,10 @@ class NcoreCheck(ArchiveCheck):
                 raise ArchiveError(f"{place}: is of another sequence or interval")
             if own.stores[0].components != entry.components:
                 raise ArchiveError(f"{place}: has other components than {path.name} says")
+            for component, instances in entry.components.items():
+                for instance in instances:
+                    if (other := first.setdefault((component, instance), place)) != place:
+                        raise ArchiveError(f"{place}: has {component}/{instance}, as {other} has")
             store = open_store(place)
             keys = list(store)
             for done, key in enumerate(keys):
@@ -103,11 +108,51 @@ class NcoreCheck(ArchiveCheck):
                 _ = source.get_pc(index).xyz
                 yield 1.0
             counts.append(f"{name} {source.pcs_count} point clouds")
-        cuboids = len(list(loader.get_cuboid_track_observations()))
+        for name in loader.camera_labels_ids:
+            labels = loader.get_camera_labels(name)
+            for t_us in labels.label_timestamps_us:
+                _check_label(name, labels, int(t_us))
+                yield 1.0
+            counts.append(f"{name} {labels.labels_count} labels")
+        _check_calibrations(reader, components, compat, report)
+        names = reader.open_component_readers(components.CuboidsComponent.Reader)
+        sets = [
+            compat.SequenceLoaderV4(reader, cuboids_component_group_name=name) for name in names
+        ]
+        cuboids = sum(len(list(each.get_cuboid_track_observations())) for each in sets)
         report.checked.append(
             f"nvidia-ncore: frames of {', '.join(counts) or 'no sensor'}, their poses in the "
             f"world, {cuboids} cuboids"
         )
+
+
+def _check_label(name: str, labels: Any, t_us: int) -> None:
+    """Read a label, and check that each pixel has a value of the shape that is described."""
+    values = labels.get_label(t_us).get_data()
+    shape = tuple(labels.label_descriptor.label_schema.shape_suffix)
+    if values.ndim != 2 + len(shape) or values.shape[2:] != shape:
+        raise ValueError(
+            f"{name}, {t_us} us: has shape {list(values.shape)}, not [height, width] and {shape}"
+        )
+
+
+def _check_calibrations(reader: Any, components: Any, compat: Any, report: ArchiveReport) -> None:
+    """Read the instances of poses and of intrinsics besides the default ones."""
+    loaders: list[Any] = []
+    for component, argument in (
+        (components.PosesComponent, "poses_component_group_name"),
+        (components.IntrinsicsComponent, "intrinsics_component_group_name"),
+    ):
+        names = sorted({*reader.open_component_readers(component.Reader)} - {_DEFAULT})
+        loaders += [compat.SequenceLoaderV4(reader, **{argument: name}) for name in names]
+        if names:
+            text = f"nvidia-ncore: {component.COMPONENT_NAME} of {', '.join(names)}"
+            report.checked.append(text)
+    for loader in loaders:
+        for name in loader.camera_ids:
+            sensor = loader.get_camera_sensor(name)
+            _ = sensor.model_parameters
+            loader.pose_graph.evaluate_poses(name, "world", sensor.frames_timestamps_us[:, 1])
 
 
 def _find_stores(path: Path) -> list[Path]:

@@ -166,6 +166,19 @@ class Pictures:
             raise FormatError(f"{self._channel}: {self.size} pixels cannot be encoded as JPEG")
         return bytes(encoded)
 
+    def values(self, index: int) -> npt.NDArray[Any]:
+        """Return a raw picture's values as recorded, u1 or u2 [height, width]; see `pixels`.
+
+        Raises:
+            FormatError: the sample is damaged.
+        """
+        assert self.pixels is not None
+        data = np.frombuffer(self._read_encoded(index), "<" + self.pixels.dtype)
+        width, height = self.size
+        if len(data) != width * height:
+            raise FormatError(f"{self._channel}: {data.nbytes} bytes of {width}x{height} pixels")
+        return data.reshape(height, width)
+
     def remark(self) -> str:
         """Describe what JPEGs of raw pictures or video lose; empty for recorded JPEGs."""
         if self._video:

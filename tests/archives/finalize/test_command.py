@@ -241,3 +241,58 @@ def test_a_session_is_packed_by_a_process_that_gives_way(
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1, b""))
     assert finalize_session(tmp_path / "none", [ArchiveRequest("ncore", {})]) is None
     assert "not all archives could be packed" in capfd.readouterr().err
+
+
+def test_only_packs_groups_again_as_configured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = session(tmp_path / "drive")
+    (path / "config.yaml").write_text(
+        "version: 1\nfinalize: [{ncore: {groups: standard}}, vrs]\n"
+        "sensors: {camera: {driver: camera, source: 'sim:'}}\n"
+    )
+    assert run(path) == 0
+    sensors = path / "_archives/ncore/drive.ncore4-sensors.zarr.itar"
+    before = sensors.stat(), sensors.read_bytes()
+    vrs = (path / "_archives/vrs/drive.vrs").stat()
+    capsys.readouterr()
+    assert run(path, "--only", "labels,poses", "--format", "json") == 0
+    (archive,) = json.loads(capsys.readouterr().out)["archives"]
+    assert {Path(file).name for file in archive["files"]} == {
+        "drive.ncore4-poses.zarr.itar", "drive.ncore4-labels.zarr.itar", "drive.json"
+    }  # fmt: skip
+    assert (sensors.stat(), sensors.read_bytes()) == before
+    assert (path / "_archives/vrs/drive.vrs").stat() == vrs
+    assert run(path, "--to", "ncore", "--only", "labels") == 0  # groups as they were packed
+    assert run(path, "--only", "label") == 1
+    assert "no group (sensors, poses, labels)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--to", "vrs", "--only", "labels"], "--only: vrs is packed as a whole"),
+        (["--to", "ncore", "--only", "a,,b"], "--only: 'a,,b' has an empty name"),
+        (["--to", "ncore", "--only", "a", "--on", "local"], "--on: packs whole archives, without"),
+        (["--to", "ncore", "--option", "ncore.groups={a: [camera]}"],
+         "ncore.groups.a: 'camera' is no component (did you mean 'cameras'?)"),
+    ],
+)  # fmt: skip
+def test_only_is_for_archives_with_groups(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    path = session(tmp_path / "drive")
+    assert run(path, *arguments) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_only_needs_an_archive_with_groups_in_the_config(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = session(tmp_path / "drive")
+    (path / "config.yaml").write_text(
+        "version: 1\nfinalize: [vrs]\nsensors: {camera: {driver: camera, source: 'sim:'}}\n"
+    )
+    assert run(path, "--only", "labels") == 2
+    assert "--only: the config names no archive with groups" in capsys.readouterr().err
+    assert run("--pending", path / "config.yaml", "--only", "labels") == 2

@@ -465,3 +465,23 @@ def test_a_link_out_of_its_folder_is_refused_and_one_within_is_followed(
     latest.symlink_to(session.name)
     (result,) = finalize(latest, [ArchiveRequest("fake")])
     assert result.files[0].exists()
+
+
+def test_labels_without_a_place_are_noted(
+    packer: FakePacker, session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_labels/camera/depth.z/index.jsonl", "_point_clouds/map/index.jsonl",
+                 "_calibrations/factory.yaml", "_labels/camera/.new/index.jsonl",
+                 "_labels/camera.jsonl"):  # fmt: skip
+        (session / name).parent.mkdir(parents=True, exist_ok=True)
+        (session / name).touch()
+    (result,) = finalize(session, [ArchiveRequest("fake")])
+    assert sorted(result.notes) == [
+        "_calibrations/factory.yaml: left out: the archive has no place for it",
+        "_labels/camera/depth.z: left out: the archive has no place for it",
+        "_point_clouds/map: left out: the archive has no place for it",
+        "camera: is odd",
+    ]
+    monkeypatch.setattr(FakePacker, "has_all_labels", True)
+    (result,) = finalize(session, [ArchiveRequest("fake")])
+    assert result.notes == ("camera: is odd",)

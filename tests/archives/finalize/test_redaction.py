@@ -45,6 +45,7 @@ from tests.perception.redaction.programs import GOOD, program
 from tests.perception.redaction.test_redactor import is_running
 from tests.recording.writer.vrs_session import stream_of
 from tests.session.build import Builder, camera_spec, imu_spec, raw_camera_spec, video_camera_spec
+from tests.session.camera_labels import KINDS, make_values, write_folder
 
 Array = npt.NDArray[Any]
 COUNT = 7
@@ -500,3 +501,29 @@ def test_killed_packing_leaves_no_redactor(path: Path, tmp_path: Path, number: i
         finalize(path, [ArchiveRequest("vrs")], redact=redactor(tmp_path))
     )  # what SIGKILL left is removed
     assert sorted(p.name for p in path.glob("_archives/*")) == ["vrs", "vrs.json"]
+
+
+def test_raw_pictures_are_redacted_whatever_the_option(path: Path, tmp_path: Path) -> None:
+    request = ArchiveRequest("ncore", {"raw_pictures": "png"})
+    (result,) = finalize(path, [request], redact=redactor(tmp_path))
+    keys = keys_of(result.files[0])
+    images = [data for key, data in keys.items() if key.endswith("/image/0")]
+    assert len(images) == 3 * COUNT
+    assert all(data.startswith(b"\xff\xd8") for data in images)
+
+
+def test_labels_join_a_redacted_archive_without_its_pictures(path: Path, tmp_path: Path) -> None:
+    """The programs do not run again, and labels that may show what was hidden are left out."""
+    redact = redactor(tmp_path)
+    request = ArchiveRequest("ncore", {"groups": "standard"})
+    (result,) = finalize(path, [request], redact=redact)
+    for name in ("material.albedo", "mask.dynamic"):
+        about = KINDS[name]
+        values = make_values(about["dtype"], tuple(about.get("shape", ())))
+        write_folder(path, name, [({"t_ns": 0, "frame": 1}, values)], camera="front")
+    (tmp_path / "blur.py").unlink()
+    again = ArchiveRequest("ncore", {"only": ["labels"]})
+    (result,) = finalize(path, [again], redact=redact)
+    assert result.summary["frames"] == {"camera labels": 1}
+    words = "_labels/front/material.albedo: left out: its pictures are redacted"
+    assert sum(words in note for note in result.notes) == 1

@@ -104,7 +104,8 @@ def add_sets(path: Path) -> None:
         ],
         "_point_clouds/model/index.jsonl": [
             {"format": "recorder-point-clouds", "version": 1, "frame": "camera", "unit": "UNITLESS",
-             "attributes": {"normal": {"transform": "DIRECTION"}, "goal": {"transform": "point"}}},
+             "attributes": {"normal": {"transform": "DIRECTION"}, "goal": {"transform": "point"}},
+             "data": ["bounds"]},
             {"t_ns": START_NS + S // 2, "file": "0.npz", "metadata": {"epoch": 3}},
         ],
     }  # fmt: skip
@@ -116,6 +117,7 @@ def add_sets(path: Path) -> None:
         "normal": np.eye(3, dtype=np.float32)[1:],
         "goal": xyz + 1,
         "label": np.ones(2, "u1"),
+        "bounds": np.array([[0.0, 5.0]]),
     }
     np.savez(path / "_point_clouds/model/0.npz", xyz=xyz, **arrays)
 
@@ -201,6 +203,7 @@ def test_clouds_are_as_their_header_describes_them(session: Path, tmp_path: Path
         assert kinds == {"normal": "DIRECTION", "goal": "POINT", "label": "INVARIANT"}
     cloud = packed.attributes("point_clouds/model/pcs/0")
     assert cloud["generic_meta_data"] == {"epoch": 3}
+    assert packed.array("point_clouds/model/pcs/0/generic_data/bounds").tolist() == [[0, 5]]
 
 
 def test_lidar_rays(packed: Archive, opened: Session) -> None:
@@ -217,6 +220,10 @@ def test_lidar_rays(packed: Archive, opened: Session) -> None:
         assert np.array_equal(stored, rays.distance_m, equal_nan=True)
         stored = packed.array(f"{frame}/generic_data/near_ir")
         assert np.array_equal(stored.reshape(data["nir"].shape), data["nir"])
+        stored = packed.array(f"{frame}/ray_bundle_returns/ambient")
+        there = ~np.isnan(rays.distance_m[0])
+        assert there.any() and np.array_equal(stored[0, there], data["nir"].reshape(-1)[there])
+        assert np.isnan(stored[0, ~there]).all()
     model = packed.attributes("intrinsics/default/lidars/lidar")["lidar_model_parameters"]
     assert model["row_elevations_rad"][0] == pytest.approx(np.radians(8))
     assert model["spinning_frequency_hz"] == 10

@@ -186,10 +186,11 @@ class MasksWriter(ComponentWriter):
         _ = self._cameras  # required, even without a mask
 
 
-def encode_png(image: npt.NDArray[np.uint8]) -> bytes:
-    """Encode a grey image as a PNG."""
+def encode_png(image: npt.NDArray[Any]) -> bytes:
+    """Encode an image as a PNG: grey, u1 or u2 [height, width], or RGB, u1 [height, width, 3]."""
     import cv2
 
-    done, encoded = cv2.imencode(".png", np.ascontiguousarray(image))
+    channels = image[..., ::-1] if image.ndim > 2 else image  # OpenCV's order is BGR
+    done, encoded = cv2.imencode(".png", np.ascontiguousarray(channels))
     assert done
     return bytes(encoded.tobytes())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
@@ -17,6 +17,7 @@ from recorder.archives.ncore.format.component import (
     check_name,
 )
 from recorder.archives.ncore.format.cuboids import CuboidsWriter
+from recorder.archives.ncore.format.extra_stores import GROUP, find_group
 from recorder.archives.ncore.format.frames import FrameWriter
 from recorder.archives.ncore.format.labels import CameraLabelsWriter, LabelDescriptor
 from recorder.archives.ncore.format.manifest import Components, Manifest, StoreEntry, read_sequence
@@ -37,8 +38,7 @@ from recorder.formats.zarr2.stores import OutputGuard, remove, storage_errors
 
 StoreKind = Literal["itar", "folder"]
 DEFAULT = "default"
-_STORE_NAME = re.compile(r"\.ncore4(?:-(.*))?\.zarr(?:\.itar)?\Z")
-_GROUP_NAME = re.compile(r"[A-Za-z0-9._@-]*\Z")
+GROUP_NAME = re.compile(r"[A-Za-z0-9._@-]*\Z")
 _CUSTOM_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){2,}\Z")
 _Writer = TypeVar("_Writer", bound=ComponentWriter)
 _Sensor = TypeVar("_Sensor", bound=FrameWriter)
@@ -79,6 +79,16 @@ class _OpenStore:
     placed: bool = False
 
 
+def _instances(stores: Iterable[StoreEntry]) -> dict[tuple[str, str], str]:
+    """Return the store of each instance, by component and instance."""
+    return {
+        (component, instance): entry.path
+        for entry in stores
+        for component, instances in entry.components.items()
+        for instance in instances
+    }
+
+
 class SequenceWriter(OutputGuard):
     """Writer of the stores of a sequence in one pass.
 
@@ -101,6 +111,8 @@ class SequenceWriter(OutputGuard):
         metadata: Metadata | None = None,
         store: StoreKind = "itar",
         beside: Sequence[StoreEntry] = (),
+        kept: Sequence[StoreEntry] = (),
+        groups: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         """Prepare a new sequence; make each store when its first component is written.
 
@@ -113,6 +125,9 @@ class SequenceWriter(OutputGuard):
             store: ``itar``, or ``folder`` for a file per key.
             beside: existing stores of the sequence (see `find_extra_stores`), which the new JSON
                 file also names.
+            kept: existing stores with components that are not packed again; see `keeps`.
+            groups: components by the group into which they are written; others are written into
+                the main store.
 
         Raises:
             UsageError: numcodecs is not installed.
@@ -122,10 +137,13 @@ class SequenceWriter(OutputGuard):
         require_numcodecs()
         start_ns, stop_ns = interval_ns
         interval, document = Interval.from_ns(start_ns, stop_ns), dict(metadata or {})
-        manifest = Manifest(sequence_id or name, interval, document, stores=list(beside))
+        stores = [*kept, *beside]
+        manifest = Manifest(sequence_id or name, interval, document, stores=stores)
         manifest.document()  # raises for metadata that JSON cannot represent
         self._setup(folder, name, manifest, store)
         self._extends = False
+        self._kept.update(_instances(kept))
+        self._components_by_group |= {g: list(names) for g, names in (groups or {}).items()}
 
     @classmethod
     def extend(
@@ -164,14 +182,20 @@ class SequenceWriter(OutputGuard):
         self._stores: dict[str, _OpenStore] = {}
         self._writers: dict[tuple[str, str], ComponentWriter] = {}
         self._groups: dict[tuple[str, str], str] = {}
-        self._taken = {
-            (component, instance): entry.path
-            for entry in manifest.stores
-            for component, instances in entry.components.items()
-            for instance in instances
-        }
+        self._taken = _instances(manifest.stores)
+        self._kept = set[tuple[str, str]]()
+        self._components_by_group: dict[str, list[str]] = {}
         with storage_errors(folder):
             make_folders(folder)
+
+    def keeps(self, component: str, instance: str) -> bool:
+        """Return whether an instance is in a store that is kept, so that it cannot be written."""
+        return (component, instance) in self._kept
+
+    def group_of(self, component: str) -> str:
+        """Return the group into which a component is written by default."""
+        groups = self._components_by_group.items()
+        return next((group for group, names in groups if component in names), "")
 
     # Components.  Those that usually have one instance return the same writer at every call.
 
@@ -282,25 +306,27 @@ class SequenceWriter(OutputGuard):
             raise ArchiveError(
                 f"{component}/{instance}: the sequence has this instance already{where}"
             )
-        group = group or ""
+        group = self.group_of(component) if group is None else group
         if group in self._packed_groups():
             raise ArchiveError(
                 f"{component}/{instance}: component group {group!r} exists already; choose another"
             )
-        if not _GROUP_NAME.match(group):
+        if not GROUP_NAME.match(group):
             raise ArchiveError(f"{component}/{instance}: {group!r} cannot name a component group")
         place = Place(
             self.interval, self._folder, lambda: self._make_group(group, component, instance)
         )
         writer = kind(place, instance, metadata, **(options or {}))
+        if group in self._components_by_group:
+            own = {"name": group, "components": self._components_by_group[group]}
+            writer.metadata[GROUP] = own
         self._writers[identity] = writer
         self._groups[identity] = group
         return writer
 
     def _packed_groups(self) -> set[str]:
         """Return the component groups of the existing stores."""
-        matches = (_STORE_NAME.search(entry.path) for entry in self._manifest.stores)
-        return {match[1] or "" for match in matches if match}
+        return {find_group(entry.path) for entry in self._manifest.stores}
 
     # Stores
 
@@ -361,10 +387,11 @@ class SequenceWriter(OutputGuard):
 
     def _complete(self) -> None:
         """Add the components that the loader requires, even if they are empty."""
-        for shared in (self.poses, self.intrinsics, self.masks, self.cuboids):
-            shared()
-        masks = self.masks()
+        for kind in (PosesWriter, IntrinsicsWriter, MasksWriter, CuboidsWriter):
+            if (kind.COMPONENT, DEFAULT) not in self._taken:
+                self._add_shared(kind, DEFAULT)
         for camera in self._sensors(CameraWriter):
+            masks = self.masks()
             if camera.instance not in masks.cameras:
                 masks.camera(camera.instance, {})
 
@@ -374,9 +401,8 @@ class SequenceWriter(OutputGuard):
                 writer.check_tree()
         if self._extends:
             return
-        known = self.intrinsics().cameras
         for camera in self._sensors(CameraWriter):
-            if camera.instance not in known:
+            if camera.instance not in self.intrinsics().cameras:
                 raise ArchiveError(
                     f"{camera.full_name}: it has no intrinsics;"
                     " IntrinsicsWriter.placeholder adds a placeholder model"

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.archives.context import PackingContext
+from recorder.archives.ncore.format.cameras import IntrinsicsWriter
 from recorder.archives.ncore.format.component import NS_PER_US, Interval
 from recorder.archives.ncore.format.frames import FrameWriter
 from recorder.archives.ncore.format.models import RowOffsetSpinning
@@ -31,6 +32,7 @@ from recorder.archives.ncore.format.sequence import SequenceWriter
 from recorder.archives.ncore.mapping.sensors import Sensor
 from recorder.archives.sample_workers import LIDAR_GROUP, WorkerContext
 from recorder.common.errors import ArchiveError
+from recorder.perception.calibration import Calibration
 from recorder.perception.frames import Times
 from recorder.perception.lidar.beams import BeamPoints
 from recorder.perception.lidar.clouds import find_brightness, make_point_source
@@ -165,7 +167,6 @@ class PointLidar(Sensor):
 
     def pack(self, sequence: SequenceWriter) -> Generator[int, None, FrameWriter]:
         writer = sequence.lidar(self.name, metadata=self.metadata() | {"sensor": self._facts()})
-        self._place_model(sequence)
         if find_brightness(self._source) is None:
             self.note("its points have no intensity: 0")
         factory = partial(_SweepEncoder, self.name, sequence.interval, self._white, self._model)
@@ -196,8 +197,7 @@ class PointLidar(Sensor):
             self.note(f"{brighter} points have an intensity above {self._white:g}: packed as 1")
         return writer
 
-    def _place_model(self, sequence: SequenceWriter) -> None:
-        """Store the spinning model, or note that there is none."""
+    def place_model(self, intrinsics: IntrinsicsWriter, _: Calibration) -> None:
         if self._model is not None:
             spinning = self._model.spinning
             model = RowOffsetSpinning(
@@ -208,7 +208,7 @@ class PointLidar(Sensor):
                 spinning.row_azimuth_offsets_rad,
             )
             try:
-                sequence.intrinsics().lidar(self.name, model)
+                intrinsics.lidar(self.name, model)
                 return
             except ArchiveError:  # angles that are equal as float32
                 self._model = None
@@ -241,6 +241,7 @@ class UntimedLidar(Sensor):
         writer = sequence.point_clouds(
             self.name,
             attributes={name: Attribute(str(self._source.point[name])) for name in names},
+            group=sequence.group_of("lidars"),  # as sensors, not as labels
             metadata=self.metadata(),
         )
         self.note("its points have no times: packed as point clouds")

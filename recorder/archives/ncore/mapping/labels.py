@@ -1,21 +1,12 @@
-"""Packing of a session's labels as NCore components: cuboids, masks, camera labels, clouds."""
+"""Packing of a session's labels as NCore components: cuboids, masks, point clouds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from recorder.archives.context import PackingContext
-from recorder.archives.ncore.format.cameras import encode_png
 from recorder.archives.ncore.format.cuboids import Cuboid, LabelSource, euler_xyz
-from recorder.archives.ncore.format.labels import (
-    CameraLabelsWriter,
-    ImageEncoded,
-    LabelDescriptor,
-    LabelType,
-)
 from recorder.archives.ncore.format.point_clouds import (
     Attribute,
     CoordinateUnit,
@@ -35,23 +26,39 @@ from recorder.perception.labels import (
     read_mask,
     text,
 )
-from recorder.session.stream import Stream
 
+_SOURCES: Mapping[str, LabelSource] = {
+    SIMULATED: "GT_SYNTHETIC",
+    MANUAL: "GT_ANNOTATION",
+    "EXTERNAL": "EXTERNAL",
+    "GT_SYNTHETIC": "GT_SYNTHETIC",
+    "GT_ANNOTATION": "GT_ANNOTATION",
+}
 _UNITS: Mapping[str, CoordinateUnit] = {"meters": "METERS", "unitless": "UNITLESS"}
 _TRANSFORMS: Mapping[str, TransformType] = {
     "invariant": "INVARIANT",
     "direction": "DIRECTION",
     "point": "POINT",
 }
-SEGMENT = "segment"
-"""Channel of the virtual sensor ``_CAMERA`` that holds a class per pixel, as in roverd."""
 
 
 def label_source(source: str) -> LabelSource:
-    """Return NCore's constant for the source of labels."""
-    if source == SIMULATED:
-        return "GT_SYNTHETIC"
-    return "GT_ANNOTATION" if source == MANUAL else "AUTOLABEL"
+    """Return NCore's constant for the source of labels; a program's name is ``AUTOLABEL``."""
+    return _SOURCES.get(source, "AUTOLABEL")
+
+
+def stays(
+    context: PackingContext, sequence: SequenceWriter, component: str, instance: str, subject: str
+) -> bool:
+    """Return whether an instance is in a store that is kept; note that its file is left out."""
+    if not sequence.keeps(component, instance):
+        return False
+    context.notes.add(
+        f"left out: {component}/{instance} is in a store that is not packed again; pack without "
+        "only",
+        subject,
+    )
+    return True
 
 
 def pack_cuboids(context: PackingContext, sequence: SequenceWriter, frames: set[str]) -> int:
@@ -68,6 +75,10 @@ def pack_cuboids(context: PackingContext, sequence: SequenceWriter, frames: set[
         default = own
     for file in files:
         instance, unplaced = DEFAULT if file is default else file.name, UnplacedKeys()
+        if instance == DEFAULT and sequence.keeps("cuboids", DEFAULT):
+            instance = file.name
+        if stays(context, sequence, "cuboids", instance, f"_cuboids/{file.path.name}"):
+            continue
         if instance == DEFAULT and file is not default:
             raise SessionError(f"{file.path}: the option cuboids names another set as {DEFAULT}")
         if len(files) > 1:
@@ -137,6 +148,8 @@ def pack_masks(
         if camera not in cameras:
             context.notes.add("masks of a camera that is not packed: left out", f"_masks/{camera}")
             continue
+        if stays(context, sequence, "masks", DEFAULT, f"_masks/{camera}"):
+            continue
         images = {}
         for name, path in files.items():
             with context.locate_errors(f"_masks/{camera}/{path.name}"):
@@ -147,73 +160,13 @@ def pack_masks(
     return count
 
 
-def pack_segments(
-    context: PackingContext,
-    sequence: SequenceWriter,
-    camera: Stream,
-    times: Callable[[int], int | None],
-) -> int:
-    """Pack a class per pixel, from the virtual sensor ``_CAMERA``; return the number of labels.
-
-    Args:
-        context: the session's context.
-        sequence: the sequence to write to.
-        camera: the camera's stream.
-        times: function that returns the end (ns) of the frame of a camera's sample; None if the
-            sample was left out.
-    """
-    virtual = context.session.streams.get(f"_{camera.name}")
-    if virtual is None or SEGMENT not in virtual.meta:
-        return 0
-    entry = virtual.meta[SEGMENT]
-    if np.dtype(entry["type"]) != np.uint8 or len(entry["shape"]) != 2:
-        context.notes.add(f"{SEGMENT} is not u1 [height, width]: left out", virtual.name)
-        return 0
-    if not virtual.has_times and len(virtual) != len(camera):
-        context.notes.add(
-            f"{SEGMENT} has no times, and {len(virtual)} samples, not {len(camera)}: left out",
-            virtual.name,
-        )
-        return 0
-    descriptor = LabelDescriptor(
-        camera.name,
-        LabelType("SEGMENTATION", "semantic", "UNITLESS"),
-        ImageEncoded("uint8"),
-        "AUTOLABEL",
-    )
-    labels: CameraLabelsWriter | None = None
-    count = left_out = 0
-    last = -1
-    for index in range(len(virtual)):
-        with context.locate_errors(virtual.name, index):
-            at = index
-            if virtual.has_times:
-                t_ns = int(virtual.times(index, index + 1)[0])
-                at = camera.whole.at(t_ns) - camera.first
-            # A picture has one label, and labels are stored in the order of the pictures.
-            end_ns = times(at)
-            if end_ns is None or at <= last:
-                left_out += 1
-                continue
-            last = at
-            if labels is None:
-                labels = sequence.camera_labels(
-                    descriptor, metadata={"description": entry.get("desc", "")}
-                )
-            image = virtual.sample(index, [SEGMENT])[SEGMENT]
-            sample = {"sample": index + virtual.first}
-            labels.label(end_ns, encode_png(image), metadata=sample)
-            count += 1
-    if left_out:
-        context.notes.add(f"{left_out} labels belong to no packed picture: left out", virtual.name)
-    return count
-
-
 def pack_clouds(context: PackingContext, sequence: SequenceWriter, frames: set[str]) -> int:
     """Pack every set of ``_point_clouds``; return the number of clouds."""
     count = 0
     for folder in cloud_folders(context.session.path):
         subject = f"_point_clouds/{folder.name}"
+        if stays(context, sequence, "point_clouds", folder.name, subject):
+            continue
         writer = None
         left_out = 0
         with context.locate_errors(subject):
@@ -243,6 +196,7 @@ def pack_clouds(context: PackingContext, sequence: SequenceWriter, frames: set[s
                         cloud.frame,
                         cloud.xyz,
                         cloud.attributes,
+                        data=cloud.data,
                         metadata=cloud.metadata,
                     )
                 count += 1

@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recorder.archives.ncore.format.cameras import IntrinsicsWriter
 from recorder.archives.ncore.format.component import Interval
 from recorder.archives.ncore.format.frames import FrameWriter
 from recorder.archives.ncore.format.rays import EncodedRays, LidarWriter, RadarWriter, RayEncoder
 from recorder.archives.ncore.format.sequence import SequenceWriter
 from recorder.archives.ncore.mapping.models import lidar_model
 from recorder.archives.ncore.mapping.sensors import Sensor
+from recorder.archives.ncore.mapping.sweep_values import find_values
 from recorder.archives.sample_workers import LIDAR_GROUP, RADAR_GROUP, WorkerContext
 from recorder.archives.shared_options import radar_frames, radar_processor
 from recorder.perception.calibration import Calibration
@@ -77,6 +79,7 @@ class _SweepEncoder:
         self._optics, _, _ = lidar_optics(stream)
         self._clock, self._own_rays = SweepClock(stream, self._optics), own_rays
         self._returns = lidar_returns(stream)
+        self._values = find_values(stream)
         self._rays = RayEncoder(LidarWriter, name, interval)
 
     def __call__(self, indices: Sequence[int]) -> list[_Sweep]:
@@ -84,10 +87,10 @@ class _SweepEncoder:
 
     def _encode(self, index: int) -> _Sweep:
         stream, optics = self._stream, self._optics
-        ambient = "nir" in stream.meta and not self._no_ambient()
+        values = self._values
         ranges = [lidar_range_mm(stream, index, number) for number, _ in self._returns]
         names = [rfl for _, rfl in self._returns if rfl in stream.meta]
-        data = stream.sample(index, [*names, "nir"] if ambient else names)
+        data = stream.sample(index, [*names, *values.channels])
         no_reflectivity = np.zeros((optics.beams, optics.columns), np.uint8)
         rays = optics.rays(
             ranges,
@@ -104,12 +107,10 @@ class _SweepEncoder:
             t_ns=_ray_times(times, rays.beam_of_ray, optics.beams, start_ns, end_ns),
             distance_m=rays.distance_m,
             intensity=rays.intensity,
-            data={"near_ir": data["nir"].reshape(-1)} if ambient else None,
+            returns=values.per_return(data, rays),
+            data={name: data[channel].reshape(-1) for name, channel in values.per_pixel.items()},
         )
         return _Sweep(encoded.without_values(), times, rays.second_error_m, rays.beam_of_ray)
-
-    def _no_ambient(self) -> bool:
-        return "all zero" in str(self._stream.meta["nir"].get("desc", ""))
 
 
 def _ray_times(
@@ -187,6 +188,13 @@ class Lidar(Sensor):
     def start_ns(self, index: int, _end_ns: int) -> int:
         return self._note_estimated(self._clock.times(index)).start_ns
 
+    def place_model(self, intrinsics: IntrinsicsWriter, _: Calibration) -> None:
+        frequency = self.optics.frequency_hz or 1e9 / self._clock.period_ns
+        if (model := lidar_model(self.optics, frequency)) is None:
+            self.note("its beams fit no spinning model: no lidar intrinsics, no model elements")
+        else:
+            intrinsics.lidar(self.name, model)
+
     def _note_estimated(self, times: SweepTimes) -> SweepTimes:
         if not times.measured:
             self.note("sweeps without column times of the device: spread evenly over the sweep")
@@ -196,13 +204,7 @@ class Lidar(Sensor):
         writer = sequence.lidar(self.name, metadata=self.metadata() | {"sensor": self._facts()})
         beams, columns = self.optics.beams, self.optics.columns
         place = elements = None
-        frequency = self.optics.frequency_hz or 1e9 / self._clock.period_ns
-        spinning = self.optics.model()
-        model = lidar_model(self.optics, frequency)
-        if spinning is None or model is None:
-            self.note("its beams fit no spinning model: no lidar intrinsics, no model elements")
-        else:
-            sequence.intrinsics().lidar(self.name, model)
+        if (spinning := self.optics.model()) is not None:
             rows = np.repeat(spinning.row_of_beam, columns)
             place = np.stack([rows, np.tile(np.arange(columns), beams)], 1).astype(np.uint16)
             elements = writer.constant(place)

@@ -12,17 +12,27 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.archives.context import PackingContext
+from recorder.archives.ncore.format.cameras import IntrinsicsWriter
 from recorder.archives.ncore.format.frames import FrameWriter
-from recorder.archives.ncore.format.models import CameraModel, Shutter
 from recorder.archives.ncore.format.point_clouds import PointCloudsWriter
 from recorder.archives.ncore.format.sequence import SequenceWriter
+from recorder.archives.ncore.mapping.labels import label_source
 from recorder.archives.ncore.mapping.models import camera_model, find_shutter
 from recorder.common.errors import FormatError
+from recorder.config.options import Option
+from recorder.formats.png import encode_png
+from recorder.perception.calibration import Calibration
 from recorder.perception.camera.camera_pictures import Pictures
 from recorder.perception.frames import Exposures, FrameGate, kind_of
 from recorder.perception.labels import LabelFile
 from recorder.session.stream import Stream
 
+PNG = "png"
+RAW_PICTURES = Option(
+    "str", "jpeg", "raw pictures: 8-bit JPEGs, or PNGs with the values", choices=("jpeg", PNG)
+)
+"""The option ``raw_pictures``."""
+_PNG_LEVEL = 2
 GENERIC_BYTES = 4096
 """Largest sample, in bytes, of a stream that is packed as rows (no camera, lidar or radar)."""
 _ROWS = 4096
@@ -79,6 +89,9 @@ class Sensor:
     ) -> Generator[int, None, FrameWriter | PointCloudsWriter]:
         """Write all frames; yield the end of each, ns, and return the component's writer."""
         raise NotImplementedError
+
+    def place_model(self, intrinsics: IntrinsicsWriter, calibration: Calibration) -> None:
+        """Store the sensor's model, if NCore has models of such sensors; note what it lacks."""
 
     def note(self, sentence: str) -> None:
         """Note an irregularity of this stream."""
@@ -140,6 +153,8 @@ class Sensor:
 class Camera(Sensor):
     """Camera whose JPEGs are stored unchanged; raw pictures and video are encoded.
 
+    By the option ``raw_pictures`` raw pictures become grey PNGs with the values of the sensor.
+
     A frame starts an exposure and a readout before its end, as far as these are known (see
     `recorder.perception.frames.Exposures`).
     """
@@ -158,27 +173,23 @@ class Camera(Sensor):
         """Width and height in pixels."""
         return self._pictures.size
 
-    def find_shutter(self) -> Shutter:
-        """Return the shutter; note a contradiction between calibration and recording."""
+    def place_model(self, intrinsics: IntrinsicsWriter, calibration: Calibration) -> None:
+        """Store the calibrated model, or a placeholder where it does not fit the pictures."""
         readout_ns = self._exposures.readout_ns
-        shutter, contradiction = find_shutter(self.context.calibration, self.name, readout_ns)
+        shutter, contradiction = find_shutter(calibration, self.name, readout_ns)
         if contradiction is not None:
             self.note(f"{contradiction}: packed as {shutter}")
-        return shutter
-
-    def model(self, shutter: Shutter) -> CameraModel | None:
-        """Return the calibrated model, if it fits the pictures."""
-        model = camera_model(self.context.calibration, self.name, shutter)
-        if model is not None and tuple(model.resolution) != self.size:
-            self.note(
-                "calibrated for {}x{}, but the pictures have {}x{}: placeholder intrinsics".format(
-                    *model.resolution, *self.size
-                )
-            )
-            return None
-        if model is None:
-            self.note("no intrinsics in the calibration: placeholder intrinsics")
-        return model
+        model = camera_model(calibration, self.name, shutter)
+        if model is not None and tuple(model.resolution) == self.size:
+            intrinsics.camera(self.name, model)
+            return
+        sentence = "no intrinsics in the calibration: placeholder intrinsics"
+        if model is not None:
+            sizes = *model.resolution, *self.size
+            sentence = "calibrated for {}x{}, but the pictures have {}x{}: placeholder intrinsics"
+            sentence = sentence.format(*sizes)
+        self.note(sentence)
+        intrinsics.placeholder(self.name, self.size, shutter)
 
     def _known_exposure(self) -> str:
         if self._exposures.measured:
@@ -192,7 +203,12 @@ class Camera(Sensor):
             self.name,
             metadata=self.metadata() | {"exposure": self._known_exposure()},
         )
-        if remark := self._pictures.remark():
+        pixels = self._pictures.pixels if self.context.options["raw_pictures"] == PNG else None
+        if pixels is not None:
+            about = {"format": pixels.name, "bits": pixels.bits, "pattern": pixels.pattern}
+            writer.metadata["pixels"] = about
+            self.note(f"pictures are packed as PNGs with the sensor's values ({pixels.name})")
+        elif remark := self._pictures.remark():
             self.note(remark)
         boxes = {
             f"boxes@{file.set_name}" if file.set_name else "boxes": file for file in self.boxes
@@ -202,10 +218,15 @@ class Camera(Sensor):
             with self.context.locate_errors(self.name, index):
                 metadata = self.frame_metadata(index)
                 metadata |= {key: reader.at(index) for key, reader in readers.items()}
-                image = self._pictures.jpeg(index)
-                writer.frame(start_ns, end_ns, image, "jpeg", metadata=metadata)
+                if pixels is None:
+                    image = self._pictures.jpeg(index), "jpeg"
+                else:
+                    image = encode_png(self._pictures.values(index), level=_PNG_LEVEL), PNG
+                writer.frame(start_ns, end_ns, *image, metadata=metadata)
             yield end_ns
-        writer.metadata |= {key: dict(file.header) for key, file in boxes.items()}
+        for key, file in boxes.items():
+            source = {"label_source": label_source(file.source)}
+            writer.metadata[key] = dict(file.header) | source
         return writer
 
 
