@@ -143,6 +143,19 @@ def test_raw_pictures_are_given_as_pixels(path: Path) -> None:
         assert np.array_equal(item.data["video.avi"], expected[None])
 
 
+def test_raw_grey_pictures_keep_their_values_with_codec_copy(path: Path) -> None:
+    spec, items = play(open_(CameraDriver, path, "test/grey", codec="copy"))
+    (channel,) = spec.channels
+    assert (channel.name, channel.dtype, channel.shape) == ("image.y16", "u2", (HEIGHT, WIDTH))
+    assert spec.settings["passed_through"] and channel.pixels is not None
+    for at, item in enumerate(items):
+        assert isinstance(item, Sample)
+        deep = picture(at)[..., 0].astype("<u2") << 8
+        assert np.array_equal(np.asarray(item.data["image.y16"]), deep[None])
+    colour, _ = play(open_(CameraDriver, path, "214-2", codec="copy"))
+    assert colour.channels[0].name == "video.avi" and not colour.settings["passed_through"]
+
+
 def test_an_imus_values_are_found_by_the_usual_names(path: Path) -> None:
     for stream, has_times in (("test/aria", True), ("241-2", False)):
         spec, items = play(open_(XsensDriver, path, stream))
