@@ -2,13 +2,14 @@
 
 A message is a record as VRS has it, header and data, not compressed.  Its header has all that the
 file says of the record: stream, type, version and timestamp.  ``topic.json`` has the stream's tags,
-which declare the blocks of its records.
+which declare the blocks of its records.  The first message is the description record, which has the
+tags of the file and of all streams.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,13 +21,29 @@ from recorder.codecs.h264 import is_key
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError
 from recorder.formats.recorded_topic import MOST_BYTES, RecordedTopic, topic_spec
-from recorder.formats.vrs import DataBlock, ImageContent, RecordType, VrsReader, VrsRecord
+from recorder.formats.vrs import (
+    DataBlock,
+    ImageContent,
+    RecordType,
+    StreamId,
+    VrsReader,
+    VrsRecord,
+)
 from recorder.formats.vrs.contents import find_image, find_play_range_s, is_h264
-from recorder.formats.vrs.headers import RECORD_HEADER, RECORD_HEADER_BYTES, RecordHeader
+from recorder.formats.vrs.headers import (
+    DESCRIPTION_TYPE_ID,
+    DESCRIPTION_VERSION,
+    MAX_TIMESTAMP,
+    RECORD_HEADER,
+    RECORD_HEADER_BYTES,
+    RecordHeader,
+)
+from recorder.formats.vrs.streams import StreamTags, pack_description
 
 ENCODING: Final = "vrs"
 """Encoding of the messages, and of the streams' tags in ``topic.json`` (JSON)."""
-JPEG_START: Final = b"\xff\xd8"
+_DESCRIPTION: Final = "/description"
+_JPEG_START: Final = b"\xff\xd8"
 _BATCH_NS: Final = {"realtime": SHORT_BATCH_NS, "max": 1_000_000_000}
 _BATCH_BYTES: Final = 1 << 20
 
@@ -104,12 +121,15 @@ class VrsRecords:
         return name == f"/{self._only}" if self._only else self._selection.takes(name)
 
     def _count_records(self) -> dict[str, int]:
-        counts = {f"/{stream}": 0 for stream in self._vrs.streams}
+        counts = {_DESCRIPTION: 1, **{f"/{stream}": 0 for stream in self._vrs.streams}}
         for (stream, _), count in self._vrs.counts().items():
             counts[f"/{stream}"] += count
         return counts
 
     def _declare(self, stream: str, name: str, records: int) -> StreamSpec:
+        if name == _DESCRIPTION:
+            about = RecordedTopic(name, "description", ENCODING)
+            return topic_spec(stream, about, bytes_per_sample=0, finite=True, settings={})
         found = self._vrs.stream(name.removeprefix("/"))
         tags = json.dumps({"vrs_tags": found.vrs_tags, "tags": found.tags})
         about = RecordedTopic(name, found.flavor or found.name, ENCODING, ENCODING, tags.encode())
@@ -122,6 +142,15 @@ class VrsRecords:
         """Yield the records in order of their times; losses in place of those that are damaged."""
         vrs, longest_ns = self._vrs, _BATCH_NS[self._sensor.pace]
         until_ns, held = 0, 0
+        if (described := self._topics.get(_DESCRIPTION)) is not None:
+            tags = {each.id: StreamTags(each.vrs_tags, each.tags) for each in vrs.streams.values()}
+            data = pack_description(tags, vrs.tags)
+            header = RecordHeader(
+                *(0, 0, DESCRIPTION_TYPE_ID, DESCRIPTION_VERSION, MAX_TIMESTAMP, 0),
+                *(RecordType.TAGS, 0, 0),
+            )
+            message = _pack_record(header, StreamId(DESCRIPTION_TYPE_ID, 0), len(data), (data,))
+            described.batch.put(self.origin_ns, message, 0, 0, 0)
         for record in vrs:
             played = self._topics.get(f"/{record.stream}")
             if played is None:
@@ -152,19 +181,8 @@ class VrsRecords:
             FormatError: the record cannot be read, or is too large.
         """
         header, data = self._vrs.read(record)
-        whole = RecordHeader(
-            RECORD_HEADER_BYTES + len(data),
-            0,
-            record.stream.type_id,
-            header.version,
-            header.timestamp_s,
-            record.stream.instance,
-            header.record_type,
-            compression=0,
-            uncompressed_size=0,
-        )
         begin, end = self._find_picture(played, record) if played.cuts else (0, 0)
-        return b"".join((RECORD_HEADER.pack(*whole), data[:begin], data[end:]))
+        return _pack_record(header, record.stream, len(data), (data[:begin], data[end:]))
 
     def _find_picture(self, played: _Played, record: VrsRecord) -> tuple[int, int]:
         """Return begin and end of the picture in a record's data; (0, 0): the camera has none."""
@@ -182,7 +200,7 @@ class VrsRecords:
         if is_h264(picture):
             played.started = played.started or is_key(picture.data)
         elif content.format != "raw":
-            played.started = picture.data[:2] == JPEG_START
+            played.started = picture.data[:2] == _JPEG_START
         else:
             played.started = form == played.form
         if not played.started:
@@ -199,3 +217,18 @@ class VrsRecords:
 
     def close(self) -> None:
         self._vrs.close()
+
+
+def _pack_record(
+    header: RecordHeader, stream: StreamId, size: int, parts: Sequence[bytes]
+) -> bytes:
+    """Return a record that is not compressed, of so many bytes of data; parts may be left out."""
+    whole = header._replace(
+        size=RECORD_HEADER_BYTES + size,
+        previous_size=0,
+        type_id=stream.type_id,
+        instance=stream.instance,
+        compression=0,
+        uncompressed_size=0,
+    )
+    return b"".join((RECORD_HEADER.pack(*whole), *parts))

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "file",
         type=Path,
         metavar="FILE",
-        help="import this MCAP file, or ROS 2 bag (folder, .mcap, .db3)",
+        help="import this MCAP file, ROS 2 bag (folder, .mcap, .db3), or VRS file",
     )
     parser.add_argument(
         "--root", type=Path, default=Path("sessions"), metavar="DIR",

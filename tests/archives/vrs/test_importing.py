@@ -1,0 +1,120 @@
+"""What a VRS file becomes when it is imported: the plan, without a session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from recorder.archives.importing import Contents
+from recorder.archives.vrs.importing import fits, read_contents
+from recorder.common.errors import FormatError
+from recorder.common.files import PosixDisk
+from recorder.formats.vrs import (
+    ImageContent,
+    PixelFormat,
+    RecordLayout,
+    RecordType,
+    StreamSpec,
+    VrsReader,
+    VrsWriter,
+)
+from tests.formats.vrs.foreign import COUNT, HEIGHT, START_S, STEP_S, WIDTH, write_foreign
+
+DATA = (RecordType.DATA, 1)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_foreign(tmp_path_factory.mktemp("vrs") / "other")
+
+
+def write_pictures(path: Path, **pictures: tuple[ImageContent, bytes]) -> Path:
+    specs = [
+        StreamSpec(214, name, {DATA: RecordLayout(content)})
+        for name, (content, _) in pictures.items()
+    ]
+    writer = VrsWriter.create(path, PosixDisk(), specs)
+    for stream, (_, data) in zip(writer.streams.values(), pictures.values(), strict=True):
+        stream.write(RecordType.DATA, 2e9, data)
+    writer.finish()
+    for file in writer.files:
+        file.close()
+    return path
+
+
+def becomes(contents: Contents) -> dict[str, str]:
+    return {sensor.name: sensor.becomes for sensor in contents.sensors}
+
+
+def test_each_stream_has_its_driver_and_all_records_are_kept(path: Path) -> None:
+    assert fits(path)
+    contents = read_contents(path)
+    assert contents.start_ns == round(START_S * 1e9)
+    assert contents.end_ns == round((START_S + (COUNT - 1) * STEP_S) * 1e9)
+    found = {
+        s.name: (s.driver, s.source.removeprefix(f"vrs:{path}"), s.samples)
+        for s in contents.sensors
+    }
+    assert found == {
+        "forward_camera": ("camera", "#200-1", COUNT),
+        "rgb_camera_1": ("camera", "#214-1", COUNT),
+        "rgb_camera_2": ("camera", "#214-2", COUNT),
+        "camera_slam": ("camera", "#1201-1", COUNT),
+        "imu_slam": ("imu", "#1202-1", COUNT),
+        "vrs": ("topics", "", 8 * COUNT + 3 + 1),
+    }
+    with VrsReader(path) as vrs:
+        assert len(vrs) == 8 * COUNT + 3
+    sensors = {sensor.name: sensor for sensor in contents.sensors}
+    assert sensors["camera_slam"].options == {"codec": "copy"}
+    assert sensors["vrs"].options == {"without_pictures": ["200-1", "214-1", "214-2", "1201-1"]}
+    before = "3 pictures before the first keyframe are in the records alone"
+    assert list(sensors["forward_camera"].lost) == [before]
+    assert contents.lost == {} and len(contents.notes) == 2
+
+
+def test_pictures_that_a_camera_changes_stay_in_the_records(tmp_path: Path) -> None:
+    size = {"width": WIDTH, "height": HEIGHT}
+    colour = ImageContent(format="raw", pixel_format=PixelFormat.RGB8, **size)  # type: ignore[arg-type]
+    depth = ImageContent(format="raw", pixel_format=PixelFormat.DEPTH32F, **size)  # type: ignore[arg-type]
+    contents = read_contents(
+        write_pictures(
+            tmp_path / "a.vrs",
+            colour=(colour, bytes(3 * WIDTH * HEIGHT)),
+            depth=(depth, bytes(4 * WIDTH * HEIGHT)),
+            png=(ImageContent(format="png"), bytes(cv2.imencode(".png", np.zeros((2, 2, 3)))[1])),
+            jxl=(ImageContent(format="jxl"), b"\xff\x0a"),
+            noise=(ImageContent(format="jpg"), b"no JPEG"),
+            video=(ImageContent(format="video", codec="H.265"), b"\0\0\0\1"),
+            torn=(ImageContent(format="png"), b"\x89PNG\r\n\x1a\n"),
+            late=(ImageContent(format="video", codec="H.264"), b"\0\0\0\1\x41\x80"),
+        )
+    )
+    assert becomes(contents) == {
+        "rgb_camera_1": "pictures, rgb8, encoded as JPEG; the original ones are in the records",
+        "rgb_camera_3": "PNGs, encoded as JPEG; the original ones are in the records",
+        "vrs": "every record bit for bit, and the tags",
+    }
+    alone = [note for note in contents.notes if note.endswith("in the records alone")]
+    left = [note.partition(":")[0] for note in alone]
+    assert left == [f"214-{number}" for number in (2, 4, 5, 6, 7, 8)]
+    assert "depth32f" in alone[0] and "codec=H.265" in alone[3] and "keyframe" in alone[5]
+
+
+def test_a_cut_file_is_noted_and_others_are_refused(path: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut"
+    cut.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert any(note.startswith("the file is not whole: ") for note in read_contents(cut).notes)
+    (tmp_path / "head").write_bytes(path.read_bytes()[:90])
+    for name, reason in (("head", "ends at byte 90"), ("text.vrs", "is no VRS file")):
+        file = tmp_path / name
+        if not file.exists():
+            file.write_text("text" * 50)
+        assert fits(file)
+        with pytest.raises(FormatError, match=reason):
+            read_contents(file)
+    (tmp_path / "a.mcap").write_bytes(b"\x89MCAP0\r\n")
+    assert not fits(tmp_path / "a.mcap") and not fits(tmp_path) and not fits(tmp_path / "none.vrs")
