@@ -188,6 +188,10 @@ def make_driver(driver_class: type[Driver], entry: dict[str, Any]) -> Driver:
     except TypeError as error:
         raise ConfigError(f"malformed entry of a sensor: {error}") from None
     if sensor.scheme == "session":
+        if sensor.path_and_part()[0].is_file():
+            from drivers.kit.packed_source import PackedSource
+
+            return PackedSource(sensor)
         from drivers.kit.session_source import SessionSource
 
         return SessionSource(sensor)

@@ -21,7 +21,7 @@ SESSION_SCHEME = "session"
 """Scheme that replays a recorded sensor; the kit implements it for every driver."""
 SESSION_SCHEMES = (SESSION_SCHEME, "packets")
 """Schemes of sources that are a sensor of a session: DIR[#SENSOR]."""
-_SESSION_HELP = "replay of a recorded sensor: session:DIR or session:DIR#SENSOR"
+_SESSION_HELP = "replay of a recorded sensor: DIR[#SENSOR], or FILE.vrs[#SENSOR] (packed)"
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 
 

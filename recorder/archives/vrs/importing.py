@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from recorder.archives.importing import Contents, PlannedSensor, make_name
+from recorder.archives.vrs.packed_contents import read_packed_session
 from recorder.codecs.h264 import is_key
 from recorder.codecs.jpeg import jpeg_size
 from recorder.common.errors import FormatError
@@ -35,6 +36,7 @@ from recorder.formats.vrs.contents import (
     is_h264,
 )
 from recorder.formats.vrs.headers import FILE_HEADER_BYTES, FileHeader
+from recorder.session.vrs.files import map_vrs_streams
 
 KIND: Final = "VRS file"
 RECORDS: Final = "vrs"
@@ -75,6 +77,8 @@ def read_contents(path: Path) -> Contents:
         OSError: it cannot be read.
     """
     with VrsReader(path, most_bytes=_MOST_BYTES) as vrs:
+        if "" in map_vrs_streams({each.id: each.tags for each in vrs.streams.values()}):
+            return read_packed_session(path)
         begin_s, end_s = find_play_range_s(vrs)
         contents = Contents(path, KIND, round(begin_s * 1e9), round(end_s * 1e9))
         _Reader(vrs, contents).read()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
+import yaml
 
+from recorder.archives.finalize import ArchiveRequest, finalize
 from recorder.archives.importing import Contents
 from recorder.archives.vrs.importing import fits, read_contents
 from recorder.common.errors import FormatError
@@ -21,7 +25,10 @@ from recorder.formats.vrs import (
     VrsReader,
     VrsWriter,
 )
+from recorder.session.reader import Session
+from tests.archives.ncore.packer_rig import add_poses
 from tests.formats.vrs.foreign import COUNT, HEIGHT, START_S, STEP_S, WIDTH, write_foreign
+from tests.session.build import START_NS, full_session
 
 DATA = (RecordType.DATA, 1)
 
@@ -118,3 +125,63 @@ def test_a_cut_file_is_noted_and_others_are_refused(path: Path, tmp_path: Path) 
             read_contents(file)
     (tmp_path / "a.mcap").write_bytes(b"\x89MCAP0\r\n")
     assert not fits(tmp_path / "a.mcap") and not fits(tmp_path) and not fits(tmp_path / "none.vrs")
+
+
+CALIBRATION = {"camera": {"model": "opencv-pinhole", "resolution": [32, 24]}}
+
+
+def test_a_packed_session_becomes_itself(tmp_path: Path) -> None:
+    builder = full_session(tmp_path / "drive", 0.2)
+    session = builder.path
+    t_ns = START_NS + np.arange(0, 4, dtype=np.int64) * 50_000_000
+    add_poses(session, t_ns, np.stack([np.arange(4.0), np.zeros(4), np.ones(4)], 1), "_pose")
+    head = {"format": "recorder-boxes", "version": 1, "source": "manual"}
+    labels = [{"t_ns": int(t), "track": "a", "class": "car"} for t in t_ns[[0, 0, 2]]]
+    (session / "_labels").mkdir()
+    text = "".join(json.dumps(line) + "\n" for line in (head, *labels))
+    (session / "_labels/camera.jsonl").write_text(text)
+    (session / "calibration.yaml").write_text(yaml.safe_dump({"sensors": CALIBRATION}))
+    (result,) = finalize(session, [ArchiveRequest("vrs", {})])
+    path = result.files[0]
+    contents = read_contents(path)
+    assert contents.kind == "session packed as VRS"
+    with Session(session) as opened:
+        assert contents.start_ns == opened.first_ns
+        counts = {name: len(stream) for name, stream in opened.streams.items()}
+    found = {sensor.name: (sensor.source, sensor.samples) for sensor in contents.sensors}
+    assert found == {
+        name: (f"session:{path}#{name}", counts[name] + counts.get(f"{name}_imu", 0))
+        for name in ("camera", "lidar", "radar", "imu")
+    }
+    assert contents.calibration == CALIBRATION
+    assert [file.becomes for file in contents.files] == ["4 poses", "labels of 2 times"]
+    (folder := tmp_path / "made").mkdir()
+    for file in contents.files:
+        if file.prepare is not None:
+            file.prepare(folder)
+    assert (folder / "_labels/camera.jsonl").read_text() == text
+    (target := tmp_path / "new" / "_recorder").mkdir(parents=True)
+    shutil.copy(session / "_recorder/session.json", target)
+    for file in contents.files:
+        if file.complete is not None:
+            file.complete(tmp_path / "new")
+    for name in ("ts", "t_mono", "pos", "rot"):
+        old, new = (np.fromfile(root / "_pose" / name) for root in (session, tmp_path / "new"))
+        np.testing.assert_allclose(new, old, rtol=0, atol=1e-9)
+
+
+def test_damaged_labels_of_a_packed_session_are_one_error(tmp_path: Path) -> None:
+    builder = full_session(tmp_path / "drive", 0.1)
+    (builder.path / "_labels").mkdir()
+    head = {"format": "recorder-boxes", "version": 1, "source": "manual"}
+    label = {"t_ns": START_NS + 10_000_000, "track": "a", "class": "car"}
+    text = json.dumps(head) + "\n" + json.dumps(label) + "\n"
+    (builder.path / "_labels/camera.jsonl").write_text(text)
+    (result,) = finalize(builder.path, [ArchiveRequest("vrs", {})])
+    path = result.files[0]
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b'[{"t_ns": ', b'[["t_ns": '))
+    (file,) = read_contents(path).files
+    assert file.prepare is not None
+    with pytest.raises(FormatError, match="labels that are no JSON list"):
+        file.prepare(tmp_path)
