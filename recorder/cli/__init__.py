@@ -52,7 +52,11 @@ GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
         ("export", "recorder.cli.export", "export a stream as a table, arrays, pictures or points"),
         ("catalog", "recorder.cli.catalog", "write a table of all sessions, in Parquet"),
         ("report", "recorder.cli.report", "report a session, or list a folder's reports, in HTML"),
-        ("view", "recorder.cli.view", "play a session in the dashboard of the live view"),
+        (
+            "view",
+            "recorder.cli.view",
+            "play a session or an archive in the dashboard of the live view",
+        ),
         ("replay", "recorder.cli.replay", "publish the streams of a session as live views"),
     ),
     "Repair, pack and keep sessions": (

@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.plan or args.guess:
         return _show_plan(args)
-    name = check_name(args.name) if args.name is not None else _derive_name(args.file)
+    name = check_name(args.name) if args.name is not None else derive_name(args.file)
     if args.name is not None and (args.root / name).exists():
         raise UsageError(f"{args.root / name}: a session of that name exists")
     with tempfile.TemporaryDirectory(prefix="recorder-import-") as folder:
@@ -111,7 +111,7 @@ def _show_plan(args: argparse.Namespace) -> int:
     return 0
 
 
-def _derive_name(file: Path) -> str:
+def derive_name(file: Path) -> str:
     """Derive a session's name from the file's name; replace invalid characters by ``_``."""
     stem = file.resolve().name
     if file.is_file():

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from recorder.cli import main
-from recorder.cli.import_command import _derive_name, show_played
+from recorder.cli.import_command import derive_name, show_played
 
 
 def test_the_bar_follows_the_slowest_sensor_that_plays() -> None:
@@ -54,7 +54,7 @@ def test_a_session_is_named_after_its_file(tmp_path: Path) -> None:
     ):
         file = tmp_path / name
         file.touch()
-        assert _derive_name(file) == wanted
+        assert derive_name(file) == wanted
     bag = tmp_path / "bag.v2"
     bag.mkdir()
-    assert _derive_name(bag) == "bag.v2"
+    assert derive_name(bag) == "bag.v2"

@@ -13,12 +13,16 @@ from drivers.kit.driver import Driver, Item, Sample
 from drivers.kit.runner import make_driver
 from drivers.topics.driver import TopicsDriver
 from recorder.common.errors import SourceError
-from recorder.common.files import PosixDisk
 from recorder.formats.recorded_topic import find_topic
-from recorder.formats.vrs import Compression, RecordType, StreamId, VrsReader, VrsWriter
-from recorder.formats.vrs.headers import RECORD_HEADER_BYTES, RecordHeader
-from recorder.formats.vrs.streams import StreamTags
-from tests.formats.vrs.foreign import COUNT, START_S, STEP_S, jpeg, write_foreign
+from recorder.formats.vrs import Compression, RecordType, VrsReader
+from recorder.formats.vrs.headers import (
+    DESCRIPTION_TYPE_ID,
+    DESCRIPTION_VERSION,
+    RECORD_HEADER_BYTES,
+    RecordHeader,
+)
+from recorder.formats.vrs.streams import unpack_description
+from tests.formats.vrs.foreign import COUNT, START_S, STEP_S, jpeg, write_foreign, write_records
 from tests.support.devices import causes, play_out
 
 START_NS = round(START_S * 1e9)
@@ -55,7 +59,11 @@ def test_every_record_is_a_message_with_its_own_header(path: Path) -> None:
     items, error = play_out(driver)
     found = messages(items)
     assert error is None and found.keys() == specs.keys()
+    ((_, head, tags),) = found.pop("vrs_description")
     with VrsReader(path) as vrs:
+        assert (head.type_id, head.version) == (DESCRIPTION_TYPE_ID, DESCRIPTION_VERSION)
+        streams, file_tags = unpack_description(tags, head.version, path)
+        assert file_tags == vrs.tags and streams.keys() == vrs.streams.keys()
         assert sum(map(len, found.values())) == len(vrs)
         for stream in vrs.streams.values():
             name = f"vrs_{stream.id.type_id}_{stream.id.instance}"
@@ -114,10 +122,13 @@ def test_records_lack_the_pictures_that_a_camera_has(path: Path) -> None:
 
 
 def test_a_stream_is_chosen_by_its_id(path: Path) -> None:
-    assert [spec.name for spec in make(path, "231-1").open()] == ["vrs_231_1"]
-    chosen = make(path, topics=["/214-*", "/400-1"], exclude=["/214-2"])
-    assert [spec.name for spec in chosen.open()] == ["vrs_214_1", "vrs_400_1"]
-    known = "its streams: 200-1, 214-1, 214-2, 231-1, 400-1, 500-1, 1201-1, 1202-1"
+    for driver, names in (
+        (make(path, "231-1"), ["vrs_231_1"]),
+        (make(path, topics=["/214-*", "/400-1"], exclude=["/214-2"]), ["vrs_214_1", "vrs_400_1"]),
+    ):
+        assert [spec.name for spec in driver.open()] == names
+        driver.close()
+    known = "its streams: description, 200-1, 214-1, 214-2, 231-1, 400-1, 500-1, 1201-1, 1202-1"
     for wrong in (make(path, "7-1"), make(path, topics=["/7-1"])):
         with pytest.raises(SourceError, match=f"has no stream '7-1'; {known}"):
             wrong.open()
@@ -132,19 +143,9 @@ def test_a_cut_file_plays_to_the_cut_and_says_so(path: Path, tmp_path: Path) -> 
     assert error is None
     samples = [item for item in items if isinstance(item, Sample)]
     with VrsReader(cut) as vrs:
-        assert 0 < sum(item.count for item in samples) == len(vrs)
+        assert 1 < sum(item.count for item in samples) == len(vrs) + 1
         assert set(causes(items)) == {("truncated", None)}
-        assert len(items) - len(samples) == len({stream for stream, _ in vrs.counts()})
-
-
-def written(path: Path, *records: tuple[float, bytes]) -> Path:
-    writer = VrsWriter.create_as(path, PosixDisk(), {StreamId(500, 1): StreamTags()}, {})
-    for t_s, data in records:
-        writer.put(StreamId(500, 1), RecordType.DATA, 1, t_s, [data])
-    writer.finish()
-    for file in writer.files:
-        file.close()
-    return path
+        assert len(items) - len(samples) == len({stream for stream, _ in vrs.counts()}) + 1
 
 
 def test_files_without_times_or_with_bad_records_are_one_error(tmp_path: Path) -> None:
@@ -152,8 +153,8 @@ def test_files_without_times_or_with_bad_records_are_one_error(tmp_path: Path) -
     for path, reason in (
         (tmp_path / "none.vrs", "no such file"),
         (tmp_path / "text.vrs", "is no VRS file"),
-        (written(tmp_path / "empty.vrs"), "has no data record"),
-        (written(tmp_path / "late.vrs", (1.0, b"a"), (1e300, b"b")), "from 1 to 1e.300 s"),
+        (write_records(tmp_path / "empty.vrs"), "has no data record"),
+        (write_records(tmp_path / "late.vrs", (1.0, b"a"), (1e300, b"b")), "from 1 to 1e.300 s"),
     ):
         with pytest.raises(SourceError, match=reason):
             make(path).open()
@@ -171,14 +172,14 @@ def test_a_damaged_record_is_a_loss_and_the_rest_is_played(path: Path, tmp_path:
     damaged.write_bytes(data)
     items, error = play_out(make(damaged))
     assert error is None and causes(items) == [("corrupt", 1)]
-    assert sum(item.count for item in items if isinstance(item, Sample)) == total - 1
+    assert sum(item.count for item in items if isinstance(item, Sample)) == total
 
 
 def test_a_record_that_is_too_large_is_a_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("drivers.topics.vrs_records.MOST_BYTES", 1000)
-    path = written(tmp_path / "large.vrs", (1.0, bytes(968)), (2.0, bytes(969)), (3.0, b"a"))
+    path = write_records(tmp_path / "large.vrs", (1.0, bytes(968)), (2.0, bytes(969)), (3.0, b"a"))
     items, error = play_out(make(path))
     assert error is None and causes(items) == [("corrupt", 1)]
-    assert sum(item.count for item in items if isinstance(item, Sample)) == 2
+    assert sum(item.count for item in items if isinstance(item, Sample)) == 2 + 1

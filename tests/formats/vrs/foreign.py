@@ -25,8 +25,10 @@ from recorder.formats.vrs import (
     String,
     Value,
     VrsWriter,
+    default_index_path,
 )
 from recorder.formats.vrs.layout import float32, float64, int64, uint32
+from recorder.formats.vrs.streams import StreamTags
 from tests.h264 import SIZE, encode
 
 HEIGHT, WIDTH = 24, 32
@@ -122,7 +124,20 @@ def write_foreign(path: Path, compression: Compression = Compression.NONE) -> Pa
         writer.put(StreamId(500, 1), DATA, 7, t_s, [bytes([at] * 3)])
         streams["1201-1"].write(DATA, t_s, raw(at), compressor=packer)
         streams["1202-1"].write(DATA, t_s, motion(at), compressor=packer)
+    return _finish(path, writer)
+
+
+def _finish(path: Path, writer: VrsWriter) -> Path:
     writer.finish()
     for file in writer.files:
         file.close()
+    default_index_path(path).unlink()
     return path
+
+
+def write_records(path: Path, *records: tuple[float, bytes]) -> Path:
+    """Write a file of one stream, 500-1, with data records that no tag declares."""
+    writer = VrsWriter.create_as(path, PosixDisk(), {StreamId(500, 1): StreamTags()}, {})
+    for t_s, data in records:
+        writer.put(StreamId(500, 1), DATA, 1, t_s, [data])
+    return _finish(path, writer)
