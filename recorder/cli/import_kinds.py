@@ -109,7 +109,9 @@ class ImportKind:
             raise SourceError(str(error)) from None
 
 
-KINDS: Final[tuple[ImportKind, ...]] = ()
+KINDS: Final[tuple[ImportKind, ...]] = (
+    ImportKind("an NCore sequence", "recorder.archives.ncore.importing"),
+)
 """Kinds that are known by their contents; all else is taken for a bag, whose reader says why."""
 _OF_BAGS: Final = ("topics", "metadata", "map", "guess")
 
