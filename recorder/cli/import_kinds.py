@@ -111,6 +111,7 @@ class ImportKind:
 
 KINDS: Final[tuple[ImportKind, ...]] = (
     ImportKind("a VRS file", "recorder.archives.vrs.importing"),
+    ImportKind("an NCore sequence", "recorder.archives.ncore.importing"),
 )
 """Kinds that are known by their contents; all else is taken for a bag, whose reader says why."""
 _OF_BAGS: Final = ("topics", "metadata", "map", "guess")

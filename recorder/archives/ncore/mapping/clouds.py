@@ -28,6 +28,7 @@ from recorder.archives.ncore.format.models import RowOffsetSpinning
 from recorder.archives.ncore.format.point_clouds import Attribute, PointCloudsWriter
 from recorder.archives.ncore.format.rays import EncodedRays, LidarWriter, RayEncoder
 from recorder.archives.ncore.format.sequence import SequenceWriter
+from recorder.archives.ncore.mapping.recorded_rays import RaySensor
 from recorder.archives.ncore.mapping.sensors import Sensor
 from recorder.archives.sample_workers import LIDAR_GROUP, WorkerContext
 from recorder.common.errors import ArchiveError
@@ -41,6 +42,7 @@ from recorder.perception.lidar.points import (
     find_times,
     stack_xyz,
 )
+from recorder.perception.lidar.rays import RayPoints
 from recorder.perception.lidar.spinning import DerivedModel, derive_model, with_error
 from recorder.session.playback import recorded_spec
 from recorder.session.stream import Stream
@@ -261,14 +263,16 @@ class UntimedLidar(Sensor):
         return writer
 
 
-def make_point_lidar(context: PackingContext, stream: Stream) -> Sensor:
-    """Return the packer of a lidar that is recorded as points.
+def make_point_sensor(context: PackingContext, stream: Stream) -> Sensor:
+    """Return the packer of a lidar that is recorded as points, or of a radar's detections.
 
     Raises:
         FormatError: the stream's columns cannot be used, or a sweep is damaged.
     """
-    timed = make_point_source(recorded_spec(stream)).timed
-    return (PointLidar if timed else UntimedLidar)(context, stream)
+    source = make_point_source(recorded_spec(stream))
+    if isinstance(source, RayPoints):
+        return RaySensor(context, stream)
+    return (PointLidar if source.timed else UntimedLidar)(context, stream)
 
 
 def other_fields(source: PointSource, *used: str | None) -> list[str]:
