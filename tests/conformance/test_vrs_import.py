@@ -1,0 +1,115 @@
+"""``recorder import FILE.vrs`` against pyvrs: nothing of a file is lost, of Aria's neither."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recorder.common.files import PosixDisk
+from recorder.formats.vrs import Compression, RecordType, StreamId, VrsWriter
+from recorder.formats.vrs.headers import RECORD_HEADER_BYTES, RecordHeader
+from recorder.formats.vrs.streams import unpack_description
+from recorder.session.reader import Session
+from tests.acceptance.command import assert_sound, here
+from tests.formats.vrs.foreign import write_foreign
+
+pytestmark = pytest.mark.conformance
+pyvrs = pytest.importorskip("pyvrs", reason="needs PyPI `vrs`: run `make conformance`")
+
+KINDS = ("configuration", "state", "data")
+
+
+def import_file(path: Path, root: Path) -> Path:
+    ran = here("import", path, "--root", root, "--name", "s")
+    assert (ran.code, ran.complaints) == (0, []), ran.err
+    assert_sound(root / "s")
+    return root / "s"
+
+
+def encoded(session: Session, stream: str, channel: str) -> list[bytes]:
+    reader: Any = session.streams[stream].channels[channel]
+    return [bytes(reader.encoded(at)) for at in range(len(session.streams[stream]))]
+
+
+def records_of(session: Session) -> Iterator[tuple[str, RecordHeader, bytes]]:
+    """Stream, header and data of every record that the session has."""
+    for name in session.streams:
+        if name.startswith("vrs_"):
+            for message in encoded(session, name, "message"):
+                header = RecordHeader.unpack(message)
+                yield name, header, message[RECORD_HEADER_BYTES:]
+
+
+def assert_same_counts(path: Path, session: Session) -> None:
+    """The session has as many records of each stream as pyvrs finds in the file."""
+    theirs = pyvrs.SyncVRSReader(str(path))
+    for stream in theirs.stream_ids:
+        info = theirs.get_stream_info(stream)
+        count = sum(info[f"{kind}_records_count"] for kind in KINDS)
+        name = f"vrs_{stream}".replace("-", "_")
+        assert count == len(session.streams[name]), stream
+    assert len(theirs) + 1 == sum(1 for _ in records_of(session))
+
+
+def test_records_of_every_kind_are_counted(tmp_path: Path) -> None:
+    path = write_foreign(tmp_path / "other.vrs", Compression.LZ4)
+    with Session(import_file(path, tmp_path / "root")) as session:
+        assert_same_counts(path, session)
+
+
+def test_a_recording_of_aria_is_whole_in_its_session(shared_data: Path, tmp_path: Path) -> None:
+    path = shared_data / "vrs" / "aria_recording.vrs"
+    cameras = {
+        "211-1": "eye_camera",
+        "214-1": "rgb_camera",
+        "1201-1": "camera_slam_1",
+        "1201-2": "camera_slam_2",
+    }
+    imus = {"1202-1": "imu_slam_1", "1202-2": "imu_slam_2"}
+    theirs = pyvrs.SyncVRSReader(str(path))
+    with Session(import_file(path, tmp_path / "root")) as session:
+        assert_same_counts(path, session)
+        pictures = {}
+        for stream, name in cameras.items():
+            found = theirs.filtered_by_fields(stream_ids=stream, record_types="data")
+            pictures[stream] = [np.asarray(record.image_blocks[0]).tobytes() for record in found]
+            assert encoded(session, name, "video.avi") == pictures[stream]
+        for stream, name in imus.items():
+            found = theirs.filtered_by_fields(stream_ids=stream, record_types="data")
+            values = [dict(record.metadata_blocks[0]) for record in found]
+            channels = session.streams[name].channels
+            for channel, label in (("acc", "accelerometer"), ("avel", "gyroscope")):
+                wanted = np.array([each[label] for each in values], np.float32)
+                np.testing.assert_array_equal(channels[channel].read(0, len(values)), wanted)
+        again = rebuild(tmp_path / "again.vrs", session, pictures)
+    sums = [pyvrs.records_checksum(str(each), False) for each in (path, again)]
+    assert sums[0] == sums[1]
+    assert pyvrs.SyncVRSReader(str(again)).file_tags == theirs.file_tags
+
+
+def rebuild(path: Path, session: Session, pictures: dict[str, list[bytes]]) -> Path:
+    """Write the file again of what the session has of it."""
+    rows = list(records_of(session))
+    ((_, head, tags),) = [row for row in rows if row[0] == "vrs_description"]
+    streams, file_tags = unpack_description(tags, head.version, path)
+    left = {stream: iter(each) for stream, each in pictures.items()}
+    records = []
+    for name, header, data in rows:
+        if name == "vrs_description":
+            continue
+        stream = StreamId(header.type_id, header.instance)
+        if len(data) + RECORD_HEADER_BYTES < header.size:  # the picture is the last block
+            data += next(left[str(stream)])
+        assert len(data) + RECORD_HEADER_BYTES == header.size
+        records.append((header.timestamp_s, stream, header, data))
+    writer = VrsWriter.create_as(path, PosixDisk(), streams, file_tags)
+    for t_s, stream, header, data in sorted(records, key=lambda row: row[:2]):
+        writer.put(stream, RecordType(header.record_type), header.version, t_s, [data])
+    writer.finish()
+    for file in writer.files:
+        file.close()
+    return path
