@@ -218,7 +218,7 @@ def test_messages_that_come_close_together_are_all_packed(tmp_path: Path) -> Non
     builder = Builder(tmp_path / "drive")
     topic = RecordedTopic("/chat", "S", "json")
     spec = topic_spec("ros_chat", topic, bytes_per_sample=20, finite=False, settings={})
-    sent = [b"x" * (k % 5) for k in range(30)]
+    sent = [bytes([k]) * (k % 5) for k in range(30)]
     data: dict[str, Any] = {
         "message": sent,
         "number": np.arange(7, 37, dtype=np.uint64),

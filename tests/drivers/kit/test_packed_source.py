@@ -165,6 +165,7 @@ def test_what_is_no_packed_sensor_is_one_error(packed: Path, tmp_path: Path) -> 
 def test_the_drivers_states_are_played(tmp_path: Path) -> None:
     recording = Recording(tmp_path, ["camera"])
     recording.declare()
+    recording.tell(Kind.STATE, "camera", gain=1)
     recording.data("camera", 2)
     recording.tell(Kind.STATE, "camera", gain=7)
     recording.data("camera", 1)
@@ -173,5 +174,8 @@ def test_the_drivers_states_are_played(tmp_path: Path) -> None:
     items, error = play_out(make(result.files[0], "camera"))
     assert error is None
     kinds = [type(item).__name__ for item in items]
-    assert kinds == ["Sample", "State", "Sample"]
-    assert states(items) == [{"gain": 7}]
+    assert kinds == ["State", "Sample", "State", "Sample"]
+    assert states(items) == [{"gain": 1}, {"gain": 7}]
+    first, sample = items[:2]
+    assert isinstance(sample, Sample)
+    assert first.t_ns == sample.t_ns[0]  # a state before the first sample comes with it

@@ -14,7 +14,7 @@ from drivers.kit.runner import make_driver
 from drivers.topics.driver import TopicsDriver
 from recorder.common.errors import SourceError
 from recorder.formats.recorded_topic import find_topic
-from recorder.formats.vrs import Compression, RecordType, VrsReader
+from recorder.formats.vrs import Compression, Compressor, RecordType, VrsReader
 from recorder.formats.vrs.headers import (
     DESCRIPTION_TYPE_ID,
     DESCRIPTION_VERSION,
@@ -175,11 +175,13 @@ def test_a_damaged_record_is_a_loss_and_the_rest_is_played(path: Path, tmp_path:
     assert sum(item.count for item in items if isinstance(item, Sample)) == total
 
 
+@pytest.mark.parametrize("compressor", [None, Compressor(Compression.ZSTD)])
 def test_a_record_that_is_too_large_is_a_loss(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    compressor: Compressor | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("drivers.topics.vrs_records.MOST_BYTES", 1000)
-    path = write_records(tmp_path / "large.vrs", (1.0, bytes(968)), (2.0, bytes(969)), (3.0, b"a"))
+    records = [(1.0, bytes(968)), (2.0, bytes(969)), (3.0, b"a")]
+    path = write_records(tmp_path / "large.vrs", *records, compressor=compressor)
     items, error = play_out(make(path))
     assert error is None and causes(items) == [("corrupt", 1)]
     assert sum(item.count for item in items if isinstance(item, Sample)) == 2 + 1

@@ -135,9 +135,11 @@ def _finish(path: Path, writer: VrsWriter) -> Path:
     return path
 
 
-def write_records(path: Path, *records: tuple[float, bytes]) -> Path:
+def write_records(
+    path: Path, *records: tuple[float, bytes], compressor: Compressor | None = None
+) -> Path:
     """Write a file of one stream, 500-1, with data records that no tag declares."""
     writer = VrsWriter.create_as(path, PosixDisk(), {StreamId(500, 1): StreamTags()}, {})
     for t_s, data in records:
-        writer.put(StreamId(500, 1), DATA, 1, t_s, [data])
+        writer.put(StreamId(500, 1), DATA, 1, t_s, [data], compressor)
     return _finish(path, writer)
