@@ -24,7 +24,7 @@ from recorder.archives.ncore.imported_labels import file_name
 from recorder.common.errors import FormatError
 from recorder.formats.edgefirst.files import SINGLE, EdgeFirstDataset, find_picture
 from recorder.perception.geometry import Floats, rotation_of_rpy, transform
-from recorder.perception.labels import BOXES, CUBOIDS, DEGRADATIONS, MASKS
+from recorder.perception.labels import BOXES, CUBOIDS, DEGRADATIONS, MASKS, decode_mask
 from recorder.perception.recorded_poses import Trajectory, write_poses
 
 SET: Final = "edgefirst"
@@ -145,7 +145,11 @@ def _write_labels(
     for camera in cameras:
         rows = _Rows(camera, folder, classes)
         for row in table.rows(_names_of(camera)):
-            rows.add(row)
+            try:
+                rows.add(row)
+            except (TypeError, ValueError) as error:
+                where = f"{table.path}: frame {row.get('frame')} of {row['name']}"
+                raise FormatError(f"{where}: is damaged: {error}") from None
         rows.finish()
         for t_ns, lines in rows.cuboids.items():
             known = cuboids.setdefault(t_ns, [])
@@ -160,7 +164,10 @@ def _write_labels(
 
 
 def _write_line(file: TextIO, values: Mapping[str, Any]) -> None:
-    file.write(json.dumps(values) + "\n")
+    try:
+        file.write(json.dumps(values, allow_nan=False) + "\n")
+    except ValueError:
+        raise FormatError(f"a label has a number that is not finite: {values!r:.200}") from None
 
 
 class _Rows:
@@ -175,6 +182,7 @@ class _Rows:
         self.cuboids: dict[int, list[dict[str, Any]]] = {}
         self._lines: list[tuple[int, dict[str, Any]]] = []
         self._masks: set[str] = set()
+        self._unnamed = 0
 
     def finish(self) -> None:
         """Write the lines, in the order of the pictures."""
@@ -213,7 +221,6 @@ class _Rows:
         self, t_ns: int, known: Mapping[str, Any], box: Sequence[float], score: float | None
     ) -> None:
         cuboid: dict[str, Any] = {"t_ns": t_ns, "frame": "rig"} | dict(known)
-        cuboid.setdefault("track", f"{t_ns}_{len(self.cuboids.get(t_ns, ()))}")
         cuboid |= {
             "center_m": list(box[:3]),
             "size_m": list(box[3:]),
@@ -228,8 +235,9 @@ class _Rows:
         known: dict[str, Any] = {"class": row.get("label") or "unknown"}
         if name := row.get("object_id"):
             known["track"] = str(name).rpartition("/")[2] or str(name)
-        elif row.get("box2d") is not None and row.get("box3d") is not None:
-            known["track"] = f"{index}_{len(self._lines)}"  # one object, whose boxes are apart
+        else:
+            self._unnamed += 1
+            known["track"] = f"{index}_{self._unnamed}"
         for column, key in (("truncation", "truncated"), ("occlusion", "occluded")):
             if (level := row.get(column)) is not None:
                 known[key] = _LEVELS.get(level, 1.0)
@@ -258,6 +266,8 @@ class _Rows:
             place.mkdir(parents=True, exist_ok=True)
             (place / name).write_bytes(mask)
             found["mask"] = name
+        if found and "box_px" not in found:
+            found["box_px"] = _bound(found.get("polygon_px", ()), mask)
         return found
 
     def _add_region(self, row: Row, mask: bytes) -> None:
@@ -268,6 +278,18 @@ class _Rows:
             place = self._folder / MASKS / self._camera.camera
             place.mkdir(parents=True, exist_ok=True)
             (place / f"{name}.png").write_bytes(mask)
+
+
+def _bound(rings: Sequence[Sequence[Sequence[float]]], mask: bytes | None) -> list[float]:
+    """Return the box around an outline or a mask, in pixels: readers of boxes need one."""
+    points = np.array([point for ring in rings for point in ring], np.float64).reshape(-1, 2)
+    if not len(points) and mask is not None and (pixels := decode_mask(mask)) is not None:
+        points = np.argwhere(pixels)[:, ::-1].astype(np.float64)
+        points = np.concatenate([points - 0.5, points + 0.5])
+    if not len(points):
+        return [0.0, 0.0, 0.0, 0.0]
+    low, high = points.min(axis=0), points.max(axis=0)
+    return [*low.tolist(), *(high - low).tolist()]
 
 
 def _pairs(ring: Sequence[float]) -> Iterator[tuple[float, float]]:

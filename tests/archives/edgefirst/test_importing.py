@@ -110,8 +110,12 @@ def _assert_same_rows(first: list[dict[str, Any]], second: list[dict[str, Any]])
     for one, other in zip(first, second, strict=True):
         assert one.keys() == other.keys()
         for name, value in one.items():
-            if name in ("pose", "location", "box2d", "box3d"):
+            if name == "box2d" and value is None and (one["mask"] or one["polygon"]):
+                assert one["label"] is None or other[name] is not None  # around the outline
+            elif name in ("pose", "location", "box2d", "box3d"):
                 assert other[name] == (None if value is None else pytest.approx(value, abs=1e-5))
+            elif name == "object_id" and value is None:
+                assert other[name] is not None  # an object without a name gets one
             elif name == "polygon" and value is not None:
                 assert np.allclose(other[name], value, rtol=0, atol=1e-6)
             else:
@@ -144,6 +148,8 @@ def test_a_session_comes_back(packed: Path, tmp_path: Path) -> None:
     assert (boxes[1]["track"], boxes[1]["score"], boxes[1]["frame"]) == ("t1", 0.5, 0)
     assert boxes[4]["polygon_px"][0][2] == pytest.approx([5, 8], abs=1e-5)
     assert (boxes[4]["occluded"], boxes[4]["status"]) == (0.75, "checked")
+    assert boxes[4]["box_px"] == pytest.approx([1, 1, 8, 7], abs=1e-5)
+    assert boxes[5]["box_px"] == [-0.5, -0.5, 24, 24]  # of the mask
     cuboids = _lines(path / "_cuboids" / f"{SET}.jsonl")
     assert cuboids[1]["center_m"] == [10.0, -2.0, 0.5] and cuboids[1]["track"] == "t1"
     mask = cv2.imread(str(path / "_masks/camera/ego.png"), cv2.IMREAD_GRAYSCALE)
@@ -151,7 +157,12 @@ def test_a_session_comes_back(packed: Path, tmp_path: Path) -> None:
     assert np.array_equal(mask != 0, np.flipud(np.eye(24, 32)) != 0)
     # All of a sample has the same time now: a box of the next picture is not of this one.
     options = {"tolerance_ms": 1.0}
-    list(finalize(path, [ArchiveRequest("edgefirst", options), ArchiveRequest("ncore")]))
+    list(
+        finalize(
+            path,
+            [ArchiveRequest("edgefirst", options), ArchiveRequest("ncore"), ArchiveRequest("mcap")],
+        )
+    )
     again = path / "_archives" / "edgefirst" / "drive"
     before_files, files = _members(packed), _members(again)
     assert before_files.keys() == files.keys()
@@ -227,6 +238,25 @@ def test_a_dataset_of_others_is_planned(foreign: Path) -> None:
         file.prepare(staged)
     _, line = _lines(staged / "_labels" / "camera.jsonl")
     assert line["box_px"] == [11.5, 5.5, 8.0, 12.0] and line["class"] == "car"
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("box2d", [float("nan"), 0.5, 0.1, 0.1], "number that is not finite"),
+        ("polygon", [[0.1, 0.2, 0.3]], "point of one number"),
+        ("box2d", [0.5, 0.5], "is damaged"),
+    ],
+)
+def test_damaged_rows_are_one_error(column: str, value: Any, words: str, foreign: Path) -> None:
+    (folder,) = foreign.glob("summer/*/")
+    rows = {"name": [folder.name], "frame": pa.array([1], pa.uint32()), column: [value]}
+    parquet.write_table(pa.table(rows), foreign / "summer.parquet")
+    (file,) = read_contents(foreign).files
+    assert file.prepare is not None
+    (staged := foreign / "staged").mkdir()
+    with pytest.raises(FormatError, match=words):
+        file.prepare(staged)
 
 
 def test_points_of_others_are_recorded_with_all_fields(foreign: Path) -> None:
