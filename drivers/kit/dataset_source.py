@@ -1,6 +1,6 @@
-"""The source ``ncore:PATH#PART`` of every driver.
+"""The sources ``ncore:PATH#PART`` and ``edgefirst:PATH#PART`` of every driver.
 
-It plays a sensor of a dataset of others; ``recorder import`` names the parts.  The kit replaces
+They play a sensor of a dataset of others; ``recorder import`` names the parts.  The kit replaces
 the driver by `DatasetSource`.
 """
 

@@ -13,7 +13,7 @@ plan and the session of it.  Nothing is written before `SessionFile.prepare`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -91,7 +91,7 @@ class Contents:
     notes: list[str] = field(default_factory=list)
 
 
-def make_name(wanted: str, taken: Mapping[str, Any] | Sequence[str] = ()) -> str:
+def make_name(wanted: str, taken: Collection[str] = ()) -> str:
     """Make a valid and new name of a sensor from any text."""
     base = re.sub(r"[^a-z0-9]+", "_", wanted.lower()).strip("_")[:LONGEST_NAME] or "sensor"
     if not base[0].isalpha():

@@ -31,7 +31,7 @@ GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
         ("demo", "recorder.cli.demo", "record simulated sensors, pack them and show the report"),
         ("run", "recorder.cli.run", "record one session in the foreground"),
         ("serve", "recorder.cli.serve", "run the daemon, which records on request"),
-        ("import", "recorder.cli.import_command", "make a session of an MCAP file or a ROS 2 bag"),
+        ("import", "recorder.cli.import_command", "make a session of a recording of others"),
     ),
     "Control a daemon": (
         ("start", "recorder.cli.control:start", "start recording"),

@@ -32,7 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "file",
         type=Path,
         metavar="FILE",
-        help="import this MCAP file, ROS 2 bag (folder, .mcap, .db3), or VRS file",
+        help="import this MCAP file, ROS 2 bag (folder, .mcap, .db3), VRS file, NCore sequence "
+        "(.json, .zarr.itar, folder) or EdgeFirst dataset (folder, .zip, .arrow, .parquet)",
     )
     parser.add_argument(
         "--root", type=Path, default=Path("sessions"), metavar="DIR",
@@ -52,6 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--map", type=Path, metavar="FILE",
         help="use this file's frames, mounts and sensors, where the recording does not say them",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sequence", metavar="NAME",
+        help="import this recording of an EdgeFirst dataset that has several",
     )  # fmt: skip
     only = parser.add_mutually_exclusive_group()
     only.add_argument(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -88,21 +88,24 @@ class ImportKind:
     Attributes:
         name: what such a file is, for people.
         module: module with `fits` and `read_contents`, which is imported when it is asked for.
+        options: arguments of the verb that `read_contents` takes, too, such as ``sequence``.
     """
 
     name: str
     module: str
+    options: frozenset[str] = frozenset()
 
     def fits(self, path: Path) -> bool:
         """Return whether a file or folder is of this kind; reads little of it."""
         fits: Callable[[Path], bool] = import_module(self.module).fits
         return fits(path)
 
-    def read(self, path: Path) -> Contents:
+    def read(self, args: argparse.Namespace) -> Contents:
         """Return what the file becomes; raise a SourceError that names what is wrong."""
-        read: Callable[[Path], Contents] = import_module(self.module).read_contents
+        path: Path = args.file
+        read: Callable[..., Contents] = import_module(self.module).read_contents
         try:
-            return read(path)
+            return read(path, **{name: getattr(args, name) for name in self.options})
         except OSError as error:
             raise SourceError(f"{path}: {error.strerror or error}") from None
         except (FormatError, StorageError) as error:
@@ -112,9 +115,13 @@ class ImportKind:
 KINDS: Final[tuple[ImportKind, ...]] = (
     ImportKind("a VRS file", "recorder.archives.vrs.importing"),
     ImportKind("an NCore sequence", "recorder.archives.ncore.importing"),
+    ImportKind(
+        "an EdgeFirst dataset", "recorder.archives.edgefirst.importing", frozenset({"sequence"})
+    ),
 )
 """Kinds that are known by their contents; all else is taken for a bag, whose reader says why."""
-_OF_BAGS: Final = ("topics", "metadata", "map", "guess")
+_OF_BAGS: Final = frozenset({"topics", "metadata", "map", "guess"})
+_OF_KINDS: Final = frozenset[str]().union(*(kind.options for kind in KINDS))
 
 
 def plan_import(args: argparse.Namespace, folder: Path) -> ImportPlan:
@@ -127,15 +134,20 @@ def plan_import(args: argparse.Namespace, folder: Path) -> ImportPlan:
     check_source_name(args.file)
     kind = next((kind for kind in KINDS if kind.fits(args.file)), None)
     if kind is None:
+        _refuse_options(args, _OF_KINDS, "a bag")
         from recorder.cli.import_plan import plan_bag
 
         return plan_bag(args, folder)
-    for name in _OF_BAGS:
-        if getattr(args, name):
-            raise UsageError(f"--{name}: is of bags; {args.file} is {kind.name}")
+    _refuse_options(args, _OF_BAGS | _OF_KINDS - kind.options, kind.name)
     from recorder.cli.import_contents import plan_contents
 
-    return plan_contents(args, folder, kind.read(args.file))
+    return plan_contents(args, folder, kind.read(args))
+
+
+def _refuse_options(args: argparse.Namespace, names: Collection[str], kind: str) -> None:
+    for name in sorted(names):
+        if getattr(args, name):
+            raise UsageError(f"--{name}: is not of {kind}, as {args.file} is")
 
 
 def check_source_name(path: Path) -> None:

@@ -23,6 +23,7 @@ SESSION_SCHEMES = (SESSION_SCHEME, "packets")
 """Schemes of sources that are a sensor of a session: DIR[#SENSOR]."""
 DATASET_SCHEMES: Mapping[str, str] = {
     "ncore": "PATH#PART: a sensor of an NCore sequence (JSON, .zarr.itar, .zarr)",
+    "edgefirst": "PATH#PART: a sensor of an EdgeFirst dataset",
 }
 """Schemes of sources that are a sensor of a dataset; the kit implements them for every driver."""
 _SESSION_HELP = "replay of a recorded sensor: DIR[#SENSOR], or FILE.vrs[#SENSOR] (packed)"

@@ -1,4 +1,4 @@
-"""The sensors of datasets of others, as streams: what ``ncore:`` plays.
+"""The sensors of datasets of others, as streams: what ``ncore:`` and ``edgefirst:`` play.
 
 ::
 
@@ -103,6 +103,10 @@ def open_dataset(scheme: str, path: Path, part: str) -> Dataset:
     """
     if not part:
         raise FormatError(f"{path}: select a part, as in {scheme}:{path.name}#PART")
+    if scheme == "edgefirst":
+        from recorder.formats.edgefirst.files import EdgeFirstDataset
+
+        return EdgeFirstDataset(path)
     from recorder.formats.ncore.sequence import NcoreSequence
 
     return NcoreSequence(path, part)

@@ -94,7 +94,7 @@ def test_choices_of_bags_are_refused_for_other_kinds(
 ) -> None:
     assert main(["import", str(box), option]) == 2
     name = option.partition("=")[0]
-    assert f"{name}: is of bags; {box} is a box" in capsys.readouterr().err
+    assert f"{name}: is not of a box, as {box} is" in capsys.readouterr().err
 
 
 def test_files_are_read_before_and_written_after_the_recording(tmp_path: Path) -> None:

@@ -82,7 +82,11 @@ def _write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("x", encoding="utf-8") as file:
         for line in lines:
-            file.write(json.dumps(line) + "\n")
+            try:
+                file.write(json.dumps(line, allow_nan=False) + "\n")
+            except ValueError:
+                text = f"{path.name}: a label has a number that is not finite: {line!r:.200}"
+                raise FormatError(text) from None
 
 
 def _observations(cuboids: Instance) -> list[Any]:

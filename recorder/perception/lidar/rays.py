@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from recorder.bus.wire import Message
 from recorder.codecs.points import points_dtype, unpack_points
-from recorder.codecs.rays import DIRECTION, DISTANCE, DURATION, ELEMENT, TIMES
+from recorder.codecs.rays import DIRECTION, DISTANCE, DURATION, ELEMENT, RETURNS, TIMES
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError
 from recorder.perception.encoded import EncodedSamples
@@ -59,6 +59,7 @@ class RayPoints(PointSource):
         if not fits or distance != "f4" or len(shape) > 1 or DURATION not in spec.meta():
             raise FormatError(f"{self._where}: its columns are none of rays: {', '.join(kinds)}")
         self.returns = shape[0] if shape else 1
+        self._of_returns = frozenset(spec.settings.get(RETURNS, ()))
         self._fields = list(self._expand(kinds))
         more = [(field, kind) for field, kind, _, _ in self._fields]
         own: list[tuple[str, str]] = [(axis, "<f4") for axis in _AXES]
@@ -74,7 +75,7 @@ class RayPoints(PointSource):
         for name, (kind, shape) in kinds.items():
             if name in _OWN:
                 continue
-            per_return = self.returns > 1 and shape[:1] == (self.returns,)
+            per_return = self.returns > 1 and name in self._of_returns
             rest = shape[1:] if per_return else shape
             for number, index in enumerate(np.ndindex(rest)):
                 field = "_".join((name, *map(str, index)))

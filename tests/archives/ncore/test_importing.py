@@ -40,7 +40,13 @@ CUBOIDS = [
 ]  # fmt: skip
 BOXES = [
     {"format": "recorder-boxes", "version": 1, "source": "manual"},
-    {"t_ns": START_NS + 70_000_000, "frame": 2, "class": "car", "box_px": [1, 2, 3, 4]},
+    {
+        "t_ns": START_NS + 70_000_000,
+        "frame": 2,
+        "track": "t",
+        "class": "car",
+        "box_px": [1, 2, 3, 4],
+    },
 ]
 
 
@@ -158,7 +164,10 @@ def test_a_session_comes_back_bit_for_bit(packed: Path, tmp_path: Path) -> None:
     _check_samples(packed, path)
     _check_poses(packed, path)
     _check_labels(packed, path)
-    list(finalize(path, [ArchiveRequest("ncore")]))
+    made = list(finalize(path, [ArchiveRequest(name) for name in ("ncore", "l5kit", "mcap")]))
+    assert not any("several lidars" in note for one in made for note in one.notes)
+    assert main(["export", str(path), "lidar", "--to", "pcd", "--out", str(tmp_path / "x")]) == 0
+    assert len(list((tmp_path / "x").rglob("*.pcd"))) == 3
     _assert_same_frames(packed, path / "_archives" / "ncore" / "drive.json", count=18)
 
 
