@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recorder.archives.vrs.importing import read_contents
 from recorder.common.files import PosixDisk
 from recorder.formats.vrs import Compression, RecordType, StreamId, VrsWriter
 from recorder.formats.vrs.headers import RECORD_HEADER_BYTES, RecordHeader
 from recorder.formats.vrs.streams import unpack_description
+from recorder.perception.geometry import rotation_of_quaternion
 from recorder.session.reader import Session
 from tests.acceptance.command import assert_sound, here
 from tests.formats.vrs.foreign import write_foreign
@@ -89,6 +91,29 @@ def test_a_recording_of_aria_is_whole_in_its_session(shared_data: Path, tmp_path
     sums = [pyvrs.records_checksum(str(each), False) for each in (path, again)]
     assert sums[0] == sums[1]
     assert pyvrs.SyncVRSReader(str(again)).file_tags == theirs.file_tags
+
+
+def test_mounts_and_counts_are_those_of_projectaria_tools(shared_data: Path) -> None:
+    module = "projectaria_tools.core"
+    core = pytest.importorskip(f"{module}.data_provider", reason="needs projectaria-tools")
+    path = shared_data / "vrs" / "aria_recording.vrs"
+    theirs = core.create_vrs_data_provider(str(path))
+    contents = read_contents(path)
+    sensors = {sensor.source.rpartition("#")[2]: sensor for sensor in contents.sensors}
+    mounts = 0
+    for stream in theirs.get_all_streams():
+        if (sensor := sensors.get(str(stream))) is None:
+            continue
+        assert sensor.samples == theirs.get_num_data(stream)
+        if (entry := contents.calibration.get(sensor.name)) is not None:
+            label = theirs.get_label_from_stream_id(stream)
+            pose = theirs.get_device_calibration().get_transform_device_sensor(label).to_matrix()
+            mount = entry["T_sensor_rig"]
+            rotation = rotation_of_quaternion(mount["quaternion_xyzw"])
+            np.testing.assert_allclose(rotation, pose[:3, :3], rtol=0, atol=1e-12)
+            np.testing.assert_allclose(mount["translation_m"], pose[:3, 3], rtol=0, atol=1e-12)
+            mounts += 1
+    assert mounts == 5
 
 
 def rebuild(path: Path, session: Session, pictures: dict[str, list[bytes]]) -> Path:

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from recorder.archives.importing import Contents, PlannedSensor, make_name
+from recorder.archives.vrs.aria_calibration import TAG, read_mounts
 from recorder.archives.vrs.packed_contents import read_packed_session
 from recorder.codecs.h264 import is_key
 from recorder.codecs.jpeg import jpeg_size
@@ -99,6 +100,8 @@ class _Reader:
         contents, vrs = self._contents, self._vrs
         for stream in vrs.streams.values():
             self._add_sensor(stream)
+        if (calibration := vrs.tags.get(TAG)) is not None:
+            self._add_mounts(calibration)
         becomes = "every record bit for bit, and the tags"
         becomes += f"; without the pictures of {', '.join(self._cut)}" if self._cut else ""
         options = {"without_pictures": self._cut} if self._cut else {}
@@ -158,6 +161,31 @@ class _Reader:
                 options,
             )
         )
+
+    def _add_mounts(self, text: str) -> None:
+        """Add the mounts of Aria's calibration; name the models that are not taken."""
+        contents = self._contents
+        sensors = {
+            sensor.source.rpartition("#")[2]: sensor.name
+            for sensor in contents.sensors
+            if sensor.driver != "topics"
+        }
+        models: dict[str, list[str]] = {}
+        try:
+            for stream, entry, model in read_mounts(text):
+                if (name := sensors.get(stream)) is not None:
+                    contents.calibration[name] = entry
+                    models.setdefault(model, []).append(name)
+        except FormatError as error:
+            contents.calibration.clear()
+            contents.notes.append(str(error))
+            return
+        models.pop("", None)
+        for model, names in models.items():
+            text = "no model of the recorder's; it is in the tags"
+            contents.lost[f"models of {', '.join(names)}"] = f"{model} is {text}"
+        if contents.calibration:
+            contents.notes.append("the rig is Aria's device frame, that of the left SLAM camera")
 
     def _choose_name(self, stream: VrsStream) -> str:
         """Return a name made of the type's name, with the instance if there are several."""

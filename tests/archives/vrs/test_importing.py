@@ -27,7 +27,7 @@ from recorder.formats.vrs import (
 )
 from recorder.session.reader import Session
 from tests.archives.ncore.packer_rig import add_poses
-from tests.formats.vrs.foreign import COUNT, HEIGHT, START_S, STEP_S, WIDTH, write_foreign
+from tests.formats.vrs.foreign import COUNT, HEIGHT, START_S, STEP_S, WIDTH, jpeg, write_foreign
 from tests.session.build import START_NS, full_session
 
 DATA = (RecordType.DATA, 1)
@@ -38,12 +38,14 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_foreign(tmp_path_factory.mktemp("vrs") / "other")
 
 
-def write_pictures(path: Path, **pictures: tuple[ImageContent, bytes]) -> Path:
+def write_pictures(
+    path: Path, tags: dict[str, str] | None = None, **pictures: tuple[ImageContent, bytes]
+) -> Path:
     specs = [
         StreamSpec(214, name, {DATA: RecordLayout(content)})
         for name, (content, _) in pictures.items()
     ]
-    writer = VrsWriter.create(path, PosixDisk(), specs)
+    writer = VrsWriter.create(path, PosixDisk(), specs, tags)
     for stream, (_, data) in zip(writer.streams.values(), pictures.values(), strict=True):
         stream.write(RecordType.DATA, 2e9, data)
     writer.finish()
@@ -185,3 +187,36 @@ def test_damaged_labels_of_a_packed_session_are_one_error(tmp_path: Path) -> Non
     assert file.prepare is not None
     with pytest.raises(FormatError, match="labels that are no JSON list"):
         file.prepare(tmp_path)
+
+
+LENS = {"Label": "camera-rgb", "Projection": {"Name": "FisheyeRadTanThinPrism", "Params": []}}
+
+
+@pytest.mark.parametrize(
+    ("quaternion", "translation", "is_read"),
+    [
+        ([0.8, [0, 0, 0.6]], [1, 2, 3], True),
+        ([0.8, [0, 0, 0.7]], [1, 2, 3], False),
+        ([0.8, [0, 0.6]], [1, 2, 3], False),
+        ([0.8, [0, 0, 0.6]], [1, 2, float("nan")], False),
+        (7, [1, 2, 3], False),
+    ],
+)
+def test_mounts_are_those_of_arias_calibration(
+    quaternion: object, translation: object, is_read: bool, tmp_path: Path
+) -> None:
+    pose = {"UnitQuaternion": quaternion, "Translation": translation}
+    other = {"Label": "camera-et-left", "T_Device_Camera": pose}
+    cameras = [LENS | {"T_Device_Camera": pose}, other]
+    tags = {"calib_json": json.dumps({"CameraCalibrations": cameras})}
+    jpg = (ImageContent(format="jpg"), jpeg(0))
+    contents = read_contents(write_pictures(tmp_path / "a.vrs", tags, front=jpg))
+    (camera,) = (sensor for sensor in contents.sensors if sensor.driver == "camera")
+    if is_read:
+        mount = {"translation_m": [1, 2, 3], "quaternion_xyzw": [0, 0, 0.6, 0.8]}
+        assert contents.calibration == {camera.name: {"T_sensor_rig": mount}}
+        (lost,) = contents.lost.values()
+        assert lost.startswith("FisheyeRadTanThinPrism is no model of the recorder's")
+    else:
+        assert contents.calibration == {} == contents.lost
+        assert any("calib_json: is no calibration of Aria" in note for note in contents.notes)
