@@ -71,6 +71,8 @@ def import_while_viewed(path: Path) -> Iterator[Path]:
                 _wait(process)
             yield root / name
         finally:
+            if process.poll() not in (None, 0, _LOSSES):
+                note(f"recorder view: {_read_error(root / 'errors', process.returncode)}")
             process.terminate()
             process.wait()
 

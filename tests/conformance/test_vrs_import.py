@@ -11,13 +11,15 @@ import pytest
 
 from recorder.archives.vrs.importing import read_contents
 from recorder.common.files import PosixDisk
-from recorder.formats.vrs import Compression, RecordType, StreamId, VrsWriter
+from recorder.formats.vrs import Compression, RecordType, StreamId, VrsReader, VrsWriter
 from recorder.formats.vrs.headers import RECORD_HEADER_BYTES, RecordHeader
 from recorder.formats.vrs.streams import unpack_description
 from recorder.perception.geometry import rotation_of_quaternion
 from recorder.session.reader import Session
+from recorder.session.vrs.files import map_vrs_streams
 from tests.acceptance.command import assert_sound, here
-from tests.formats.vrs.foreign import write_foreign
+from tests.formats.vrs.foreign import COUNT, START_S, jpeg, raw, write_foreign
+from tests.h264 import encode
 
 pytestmark = pytest.mark.conformance
 pyvrs = pytest.importorskip("pyvrs", reason="needs PyPI `vrs`: run `make conformance`")
@@ -57,10 +59,64 @@ def assert_same_counts(path: Path, session: Session) -> None:
     assert len(theirs) + 1 == sum(1 for _ in records_of(session))
 
 
-def test_records_of_every_kind_are_counted(tmp_path: Path) -> None:
-    path = write_foreign(tmp_path / "other.vrs", Compression.LZ4)
-    with Session(import_file(path, tmp_path / "root")) as session:
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A file with streams of many kinds, and the session that it becomes."""
+    root = tmp_path_factory.mktemp("import")
+    path = write_foreign(root / "other.vrs", Compression.LZ4)
+    return path, import_file(path, root / "sessions")
+
+
+def test_every_record_of_every_stream_is_in_the_session(imported: tuple[Path, Path]) -> None:
+    path, folder = imported
+    cut = {"200-1", "214-1", "214-2", "1201-1"}
+    with VrsReader(path) as vrs, Session(folder) as session:
+        assert session.start_ns == round(START_S * 1e9)
         assert_same_counts(path, session)
+        for stream in vrs.streams:
+            found = encoded(session, f"vrs_{stream}".replace("-", "_"), "message")
+            for message, record in zip(found, vrs.records(stream), strict=True):
+                header = RecordHeader.unpack(message)
+                assert (header.stream, header.record_type) == (stream, record.record_type)
+                assert header.timestamp_s == record.timestamp_s
+                whole = record.payload()
+                assert header.size == RECORD_HEADER_BYTES + len(whole)
+                if str(stream) not in cut or record.record_type != RecordType.DATA:
+                    assert message[RECORD_HEADER_BYTES:] == whole
+        # Those before the keyframe are in the records.
+        assert len(session.streams["forward_camera"]) == COUNT - 3
+
+
+def test_pictures_and_values_survive_a_vrs_file_of_the_session(
+    imported: tuple[Path, Path], tmp_path: Path
+) -> None:
+    _, folder = imported
+    assert here("finalize", folder, "--to", "vrs", "--out", tmp_path).code == 0
+    path = tmp_path / "vrs" / "s.vrs"
+    theirs = pyvrs.SyncVRSReader(str(path))
+    with VrsReader(path) as vrs, Session(folder) as session:
+        names = map_vrs_streams({stream.id: stream.tags for stream in vrs.streams.values()})
+
+        def find(stream: str) -> list[Any]:
+            ids = str(names[stream])
+            return list(theirs.filtered_by_fields(stream_ids=ids, record_types="data"))
+
+        for stream, wanted in (
+            ("rgb_camera_1", [jpeg(at) for at in range(COUNT)]),
+            ("rgb_camera_2", [jpeg(at + 50) for at in range(COUNT)]),
+            ("camera_slam", [raw(at) for at in range(COUNT)]),
+        ):
+            pictures = [np.asarray(record.image_blocks[0]).tobytes() for record in find(stream)]
+            assert pictures == wanted
+        units = vrs.records(names["forward_camera"], RecordType.DATA)
+        assert [record.blocks()[1].data for record in units] == encode(COUNT + 2)[5:]  # type: ignore[union-attr]
+        blocks = [np.asarray(record.custom_blocks[0]).tobytes() for record in find("vrs_400_1")]
+        assert blocks == encoded(session, "vrs_400_1", "message")
+        for at, record in enumerate(find("imu_slam")):
+            values = np.arange(3, dtype=np.float32) / 3 + at
+            found = dict(record.metadata_blocks[0])
+            np.testing.assert_array_equal(np.float32(found["acc"]), values)
+            np.testing.assert_array_equal(np.float32(found["avel"]), -values)
 
 
 def test_a_recording_of_aria_is_whole_in_its_session(shared_data: Path, tmp_path: Path) -> None:
