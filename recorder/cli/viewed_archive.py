@@ -70,9 +70,9 @@ def import_while_viewed(path: Path) -> Iterator[Path]:
                     raise SourceError(f"{path}: has no sample to view")
                 _wait(process)
             yield root / name
-        finally:
             if process.poll() not in (None, 0, _LOSSES):
                 note(f"recorder view: {_read_error(root / 'errors', process.returncode)}")
+        finally:
             process.terminate()
             process.wait()
 
