@@ -178,7 +178,7 @@ class NcoreSequence(Closeable):
     def __init__(self, path: Path, part: str = "") -> None:
         self.path = path
         self._instances: dict[str, dict[str, Instance]] = {}
-        prefixes = (f"{part}/", *_SHARED) if part else ()
+        prefixes = (f"{part}/", *_SHARED) if part else ("",)
         first: dict[str, Any] | None = None
         for place in find_stores(path):
             store = open_store(place, prefixes)

@@ -18,6 +18,7 @@ from recorder.common.errors import FormatError
 from recorder.formats.zarr2 import documents
 from recorder.formats.zarr2.arrays import require_numcodecs
 from recorder.formats.zarr2.itar import BLOCK, END_FORMAT, END_MAGIC, END_TYPE_CBOR_XZ
+from recorder.formats.zarr2.lean_itar import LeanItar
 from recorder.formats.zarr2.stores import storage_errors
 
 METADATA_KEY = ".zmetadata.cbor.xz"
@@ -34,10 +35,12 @@ def open_store(path: Path, prefixes: tuple[str, ...] = ()) -> StoreReader:
 
     Args:
         path: folder or file.
-        prefixes: beginnings of the keys that are read, besides those of the root: the others of an
-            ``.itar`` take no memory.
+        prefixes: beginnings of the keys that are read, besides those of the root, where an
+            ``.itar`` is to take little memory (`recorder.formats.zarr2.lean_itar`); (): all.
     """
-    return _FolderReader(path) if path.is_dir() else _ItarReader(path, prefixes)
+    if path.is_dir():
+        return _FolderReader(path)
+    return LeanItar(path, prefixes) if prefixes else _ItarReader(path)
 
 
 class _FolderReader:
@@ -67,7 +70,7 @@ class _FolderReader:
 
 
 class _ItarReader:
-    def __init__(self, path: Path, prefixes: tuple[str, ...]) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         with storage_errors(path), path.open("rb") as file:
             length = file.seek(0, os.SEEK_END)
@@ -81,11 +84,7 @@ class _ItarReader:
             index = load_cbor_xz(file.read(size), str(path))
         try:
             columns = index["items"], index["offset_datas"], index["sizes"]
-            places = {
-                key: (at, size)
-                for key, at, size in zip(*columns, strict=True)
-                if not prefixes or "/" not in key or key.startswith(prefixes)
-            }
+            places = {key: (at, size) for key, at, size in zip(*columns, strict=True)}
             ends = [0 <= at <= at + size <= length for at, size in places.values()]
         except (KeyError, TypeError, ValueError):
             raise FormatError(f"{path}: its index has another form") from None
@@ -115,7 +114,7 @@ class _ItarReader:
         return data
 
 
-StoreReader = _FolderReader | _ItarReader
+StoreReader = _FolderReader | _ItarReader | LeanItar
 """Mapping of a store's keys to their bytes; raises KeyError for a missing key."""
 
 
