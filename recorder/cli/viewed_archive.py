@@ -25,6 +25,7 @@ from recorder.common.process_setup import die_with_parent
 from recorder.session.discovery import is_session
 
 _BAGS: Final = (".mcap", ".db3", ".zstd")
+_COMPLAINT: Final = "recorder import: "
 _LOOK_S: Final = 0.1
 _LOSSES: Final = 3
 """Exit code of an import that lost samples."""
@@ -95,8 +96,8 @@ def _has_samples(session: Path) -> bool:
 
 
 def _read_error(errors: Path, code: int) -> RecorderError:
-    """Return the error of an import, which is its last line for people."""
-    lines = errors.read_text(errors="replace").strip().splitlines()
-    text = lines[-1] if lines else f"the import ended with {code}"
+    """Return the error of an import: its last line that is a complaint."""
+    lines = errors.read_text(errors="replace").splitlines()
+    told = [line.removeprefix(_COMPLAINT) for line in lines if line.startswith(_COMPLAINT)]
     kind = SourceError if code == SourceError.exit_code else StorageError
-    return kind(text.removeprefix("recorder import: "))
+    return kind(told[-1] if told else f"the import ended with {code}")
