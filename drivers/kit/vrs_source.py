@@ -52,6 +52,7 @@ from recorder.formats.vrs.contents import (
     find_play_range_s,
     imu_values,
     is_h264,
+    is_yuv,
 )
 
 _ABOUT = {
@@ -353,7 +354,26 @@ def _picture(blocks: Sequence[Block], record: VrsRecord) -> bytes | Pixels:
         return decoded
     if content.format != "raw":
         raise FormatError(f"{record.reader.where(record)}: cannot decode images '{content}'")
+    if is_yuv(block):
+        return _convert_yuv(block.data, content)
     return _bgr(block.array(), content.pixel_format, record)
+
+
+def _convert_yuv(data: bytes, content: ImageContent) -> Pixels:
+    """Return the pixels of a picture for which `is_yuv` holds."""
+    import cv2
+
+    values = np.frombuffer(data, np.uint8)
+    if content.pixel_format is PixelFormat.YUY2:
+        values = values.reshape(content.height, content.width, 2)
+        return np.asarray(cv2.cvtColor(values, cv2.COLOR_YUV2BGR_YUY2), np.uint8)
+    code = {
+        PixelFormat.YUV_I420_SPLIT: cv2.COLOR_YUV2BGR_I420,
+        PixelFormat.YUV_420_NV12: cv2.COLOR_YUV2BGR_NV12,
+        PixelFormat.YUV_420_NV21: cv2.COLOR_YUV2BGR_NV21,
+    }[content.pixel_format]
+    values = values.reshape(content.height * 3 // 2, content.width)
+    return np.asarray(cv2.cvtColor(values, code), np.uint8)
 
 
 def _bgr(

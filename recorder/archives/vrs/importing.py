@@ -35,6 +35,7 @@ from recorder.formats.vrs.contents import (
     find_kind,
     find_play_range_s,
     is_h264,
+    is_yuv,
 )
 from recorder.formats.vrs.headers import FILE_HEADER_BYTES, FileHeader
 from recorder.session.vrs.files import map_vrs_streams
@@ -231,6 +232,8 @@ def _describe_pictures(picture: DataBlock) -> tuple[str, bool]:
         return "H.264 as it is; the extra `rtsp` decodes it", True
     if content.format == "raw":
         name = content.pixel_format.text
+        if is_yuv(picture):
+            return f"pictures, {name}, {_ENCODED}", False
         picture.array()
         if content.pixel_format in _RAW:
             return f"raw pictures, {name}", True

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from recorder.common.errors import FormatError
 from recorder.formats.vrs.content import Block, DataBlock, LayoutBlock
 from recorder.formats.vrs.headers import RecordType
+from recorder.formats.vrs.media import PixelFormat
 from recorder.formats.vrs.reader import VrsReader
 from recorder.formats.vrs.record_format import ImageContent
 
@@ -30,6 +31,13 @@ _PIECES: Mapping[str, tuple[str, ...]] = {
 """Labels of an IMU's values in data layouts, three numbers each."""
 _VALID = {"acc": "accelerometer_valid", "avel": "gyroscope_valid", "mag": "magnetometer_valid"}
 
+YUV = frozenset(
+    {
+        *(PixelFormat.YUV_I420_SPLIT, PixelFormat.YUV_420_NV12, PixelFormat.YUV_420_NV21),
+        PixelFormat.YUY2,
+    }
+)
+"""Pixel formats with one value of colour for two or four pixels."""
 _LATEST_S = 9.2e9  # epoch ns, as i8
 
 Values = dict[str, npt.NDArray[np.float32]]
@@ -61,6 +69,16 @@ def is_h264(block: DataBlock | None) -> TypeGuard[DataBlock]:
         return False
     content = block.content
     return content.format == "video" and content.codec.upper() in ("H.264", "H264")
+
+
+def is_yuv(block: DataBlock) -> bool:
+    """Return whether a block is a whole raw picture of `YUV`, of even size, without padding."""
+    content = block.content
+    if not isinstance(content, ImageContent) or content.pixel_format not in YUV:
+        return False
+    even = content.width % 2 == 0 and content.height % 2 == 0
+    padded = content.stride or content.stride_2
+    return even and not padded and content.raw_size == len(block.data)
 
 
 def imu_values(layout: LayoutBlock | None) -> Values:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
 import shutil
 from pathlib import Path
 
@@ -11,10 +13,15 @@ import numpy as np
 import pytest
 import yaml
 
+from drivers.camera.driver import CameraDriver
+from drivers.imu.driver import ImuDriver
+from drivers.kit.driver import Driver
+from drivers.kit.runner import make_driver
+from drivers.topics.driver import TopicsDriver
 from recorder.archives.finalize import ArchiveRequest, finalize
 from recorder.archives.importing import Contents
 from recorder.archives.vrs.importing import fits, read_contents
-from recorder.common.errors import FormatError
+from recorder.common.errors import FormatError, SourceError
 from recorder.common.files import PosixDisk
 from recorder.formats.vrs import (
     ImageContent,
@@ -27,8 +34,10 @@ from recorder.formats.vrs import (
 )
 from recorder.session.reader import Session
 from tests.archives.ncore.packer_rig import add_poses
+from tests.campaigns import seeded
 from tests.formats.vrs.foreign import COUNT, HEIGHT, START_S, STEP_S, WIDTH, jpeg, write_foreign
 from tests.session.build import START_NS, full_session
+from tests.support.devices import play_out
 
 DATA = (RecordType.DATA, 1)
 
@@ -89,11 +98,13 @@ def test_pictures_that_a_camera_changes_stay_in_the_records(tmp_path: Path) -> N
     size = {"width": WIDTH, "height": HEIGHT}
     colour = ImageContent(format="raw", pixel_format=PixelFormat.RGB8, **size)  # type: ignore[arg-type]
     depth = ImageContent(format="raw", pixel_format=PixelFormat.DEPTH32F, **size)  # type: ignore[arg-type]
+    yuv = ImageContent(format="raw", pixel_format=PixelFormat.YUV_420_NV12, **size)  # type: ignore[arg-type]
     contents = read_contents(
         write_pictures(
             tmp_path / "a.vrs",
             colour=(colour, bytes(3 * WIDTH * HEIGHT)),
             depth=(depth, bytes(4 * WIDTH * HEIGHT)),
+            yuv=(yuv, bytes(WIDTH * HEIGHT * 3 // 2)),
             png=(ImageContent(format="png"), bytes(cv2.imencode(".png", np.zeros((2, 2, 3)))[1])),
             jxl=(ImageContent(format="jxl"), b"\xff\x0a"),
             noise=(ImageContent(format="jpg"), b"no JPEG"),
@@ -102,14 +113,16 @@ def test_pictures_that_a_camera_changes_stay_in_the_records(tmp_path: Path) -> N
             late=(ImageContent(format="video", codec="H.264"), b"\0\0\0\1\x41\x80"),
         )
     )
+    encoded = "encoded as JPEG; the original ones are in the records"
     assert becomes(contents) == {
         "rgb_camera_1": "pictures, rgb8, encoded as JPEG; the original ones are in the records",
-        "rgb_camera_3": "PNGs, encoded as JPEG; the original ones are in the records",
+        "rgb_camera_3": f"pictures, yuv_420_nv12, {encoded}",
+        "rgb_camera_4": "PNGs, encoded as JPEG; the original ones are in the records",
         "vrs": "every record bit for bit, and the tags",
     }
     alone = [note for note in contents.notes if note.endswith("in the records alone")]
     left = [note.partition(":")[0] for note in alone]
-    assert left == [f"214-{number}" for number in (2, 4, 5, 6, 7, 8)]
+    assert left == [f"214-{number}" for number in (2, 5, 6, 7, 8, 9)]
     assert "depth32f" in alone[0] and "codec=H.265" in alone[3] and "keyframe" in alone[5]
 
 
@@ -220,3 +233,29 @@ def test_mounts_are_those_of_arias_calibration(
     else:
         assert contents.calibration == {} == contents.lost
         assert any("calib_json: is no calibration of Aria" in note for note in contents.notes)
+
+
+@seeded(2, weight=30, least=10)
+def test_damaged_files_are_played_or_are_one_error(
+    seed: int, path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    rng = random.Random(seed)
+    damaged = tmp_path_factory.mktemp("damaged") / "a.vrs"
+    whole = path.read_bytes()
+    drivers: dict[str, type[Driver]] = {"camera": CameraDriver, "imu": ImuDriver}
+    for _ in range(8):
+        data = bytearray(whole)
+        if rng.random() < 0.25:
+            del data[rng.randrange(len(data)) :]
+        for _ in range(rng.choice((1, 2, 20))):
+            at = rng.randrange(len(data) + 1)
+            data[at : at + 4] = rng.choice(
+                (b"\xff" * 4, bytes(4), b"\xff\xff\xff\x7f", rng.randbytes(4))
+            )
+        damaged.write_bytes(data)
+        with contextlib.suppress(FormatError, SourceError):
+            for sensor in read_contents(damaged).sensors:
+                scheme, _, address = sensor.source.partition(":")
+                entry = {"name": sensor.name, "scheme": scheme, "address": address, "pace": "max"}
+                kind = drivers.get(sensor.driver, TopicsDriver)
+                play_out(make_driver(kind, entry | {"options": dict(sensor.options)}))
