@@ -15,11 +15,13 @@ from typing import Final
 
 from drivers.kit.driver import Item, Lost, Sample, SensorConfig
 from drivers.kit.recorded_source import SHORT_BATCH_NS
+from drivers.kit.topics.pictures import PictureConverter
 from drivers.topics.selection import Selection, name_stream
 from drivers.topics.stream import Messages
 from recorder.codecs.h264 import is_key
+from recorder.codecs.jpeg import jpeg_size
 from recorder.codecs.streams import StreamSpec
-from recorder.common.errors import FormatError
+from recorder.common.errors import FormatError, StreamChangedError
 from recorder.formats.recorded_topic import MOST_BYTES, RecordedTopic, topic_spec
 from recorder.formats.vrs import (
     DataBlock,
@@ -44,6 +46,8 @@ ENCODING: Final = "vrs"
 """Encoding of the messages, and of the streams' tags in ``topic.json`` (JSON)."""
 _DESCRIPTION: Final = "/description"
 _JPEG_START: Final = b"\xff\xd8"
+MOST_READ: Final = 1 << 28
+"""Largest data of a record that are read; a message, without the picture, has `MOST_BYTES`."""
 _BATCH_NS: Final = {"realtime": SHORT_BATCH_NS, "max": 1_000_000_000}
 _BATCH_BYTES: Final = 1 << 20
 
@@ -54,14 +58,16 @@ class _Played:
 
     Attributes:
         cuts: the pictures are left out of the records, because a camera has them.
-        form: format and size of the first picture; empty before it.
-        started: whether the camera has the picture: of video from the first keyframe on.
+        form: format and size of the first picture; None before it.
+        video: converter of H.264, as the camera has one.
+        started: a keyframe came, and no picture was lost behind it.
     """
 
     stream: str
     cuts: bool
     batch: Messages = field(default_factory=Messages)
-    form: tuple[object, ...] = ()
+    form: tuple[object, ...] | None = None
+    video: PictureConverter = field(default_factory=lambda: PictureConverter(""))
     started: bool = False
 
 
@@ -83,7 +89,7 @@ class VrsRecords:
         self._sensor, self._selection = sensor, selection
         path, self._only = sensor.path_and_part()
         try:
-            self._vrs = VrsReader(path, most_bytes=MOST_BYTES - RECORD_HEADER_BYTES)
+            self._vrs = VrsReader(path, most_bytes=MOST_READ)
         except (OSError, FormatError) as error:
             raise sensor.fault(error) from None
         try:
@@ -160,6 +166,7 @@ class VrsRecords:
             try:
                 message = self._make_message(played, record)
             except FormatError as error:
+                played.started = False
                 yield from self._flush()
                 yield Lost(played.stream, t_ns, "corrupt", 1, detail={"reason": str(error)})
                 continue
@@ -182,28 +189,24 @@ class VrsRecords:
         """
         header, data = self._vrs.read(record)
         begin, end = self._find_picture(played, record) if played.cuts else (0, 0)
-        return _pack_record(header, record.stream, len(data), (data[:begin], data[end:]))
+        parts = data[:begin], data[end:]
+        message = _pack_record(header, record.stream, len(data), parts)
+        if len(message) > MOST_BYTES:
+            text = f"has {len(message)} bytes; at most {MOST_BYTES} are recorded"
+            raise FormatError(f"{self._vrs.where(record)}: {text}")
+        return message
 
     def _find_picture(self, played: _Played, record: VrsRecord) -> tuple[int, int]:
         """Return begin and end of the picture in a record's data; (0, 0): the camera has none."""
+        if record.record_type is not RecordType.DATA:
+            return 0, 0
         try:
             blocks = record.blocks()
-        except FormatError:
-            return 0, 0
-        picture = find_image(blocks)
-        if record.record_type != RecordType.DATA or picture is None:
-            return 0, 0
-        content = picture.content
-        assert isinstance(content, ImageContent)
-        form = content.format, content.pixel_format, content.width, content.height
-        played.form = played.form or form
-        if is_h264(picture):
-            played.started = played.started or is_key(picture.data)
-        elif content.format != "raw":
-            played.started = picture.data[:2] == _JPEG_START
-        else:
-            played.started = form == played.form
-        if not played.started:
+            picture = find_image(blocks)
+            if picture is None or not _is_kept(played, picture):
+                return 0, 0
+        except (FormatError, StreamChangedError):
+            played.started = False
             return 0, 0
         sizes = [len(b.data) if isinstance(b, DataBlock) else b.size for b in blocks]
         begin = sum(sizes[: blocks.index(picture)])
@@ -232,3 +235,24 @@ def _pack_record(
         uncompressed_size=0,
     )
     return b"".join((RECORD_HEADER.pack(*whole), *parts))
+
+
+def _is_kept(played: _Played, picture: DataBlock) -> bool:
+    """Return whether a camera records a picture as it is: one of the first one's form.
+
+    Raises:
+        FormatError, StreamChangedError: the camera counts the picture as lost.
+    """
+    content = picture.content
+    assert isinstance(content, ImageContent)
+    if is_h264(picture):
+        unit = played.video.convert_unit(picture.data)
+        played.started = unit is not None and (played.started or is_key(unit))
+        return played.started and unit == picture.data
+    form: tuple[object, ...] | None
+    if content.format == "raw":
+        form = content.pixel_format, content.width, content.height
+    else:
+        form = jpeg_size(picture.data) if picture.data[:2] == _JPEG_START else None
+    played.form = played.form or form
+    return form is not None and form == played.form

@@ -43,7 +43,7 @@ from recorder.session.vrs.files import map_vrs_streams
 KIND: Final = "VRS file"
 RECORDS: Final = "vrs"
 """Name of the sensor that has all records."""
-_MOST_BYTES: Final = 1 << 26
+_MOST_BYTES: Final = 1 << 28
 _JPEG: Final = b"\xff\xd8"
 _ENCODED: Final = "encoded as JPEG; the original ones are in the records"
 _RAW: Final = frozenset(
@@ -126,8 +126,9 @@ class _Reader:
         try:
             first = next(records, None)
             blocks = [] if first is None else first.blocks()
-        except FormatError:
-            blocks = []
+        except FormatError as error:
+            self._contents.notes.append(f"{stream.id}: {error}: in the records alone")
+            return
         kind = find_kind(blocks)
         if not kind:
             return

@@ -7,14 +7,26 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import cv2
+import numpy as np
 import pytest
 
 from drivers.kit.driver import Driver, Item, Sample
 from drivers.kit.runner import make_driver
 from drivers.topics.driver import TopicsDriver
 from recorder.common.errors import SourceError
+from recorder.common.files import PosixDisk
 from recorder.formats.recorded_topic import find_topic
-from recorder.formats.vrs import Compression, Compressor, RecordType, VrsReader
+from recorder.formats.vrs import (
+    Compression,
+    Compressor,
+    ImageContent,
+    RecordLayout,
+    RecordType,
+    StreamSpec,
+    VrsReader,
+    VrsWriter,
+)
 from recorder.formats.vrs.headers import (
     DESCRIPTION_TYPE_ID,
     DESCRIPTION_VERSION,
@@ -23,6 +35,7 @@ from recorder.formats.vrs.headers import (
 )
 from recorder.formats.vrs.streams import unpack_description
 from tests.formats.vrs.foreign import COUNT, START_S, STEP_S, jpeg, write_foreign, write_records
+from tests.h264 import encode
 from tests.support.devices import causes, play_out
 
 START_NS = round(START_S * 1e9)
@@ -176,12 +189,55 @@ def test_a_damaged_record_is_a_loss_and_the_rest_is_played(path: Path, tmp_path:
 
 
 @pytest.mark.parametrize("compressor", [None, Compressor(Compression.ZSTD)])
+@pytest.mark.parametrize(("limit", "most"), [("MOST_READ", 968), ("MOST_BYTES", 1000)])
 def test_a_record_that_is_too_large_is_a_loss(
-    compressor: Compressor | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    limit: str,
+    most: int,
+    compressor: Compressor | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("drivers.topics.vrs_records.MOST_BYTES", 1000)
+    monkeypatch.setattr(f"drivers.topics.vrs_records.{limit}", most)
     records = [(1.0, bytes(968)), (2.0, bytes(969)), (3.0, b"a")]
     path = write_records(tmp_path / "large.vrs", *records, compressor=compressor)
     items, error = play_out(make(path))
     assert error is None and causes(items) == [("corrupt", 1)]
     assert sum(item.count for item in items if isinstance(item, Sample)) == 2 + 1
+
+
+def test_a_record_may_be_large_by_the_picture_that_a_camera_has(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drivers.topics.vrs_records.MOST_BYTES", 700)
+    items, _ = play_out(make(path, "214-2"))
+    assert causes(items) == [("corrupt", 1)] * COUNT
+    items, _ = play_out(make(path, "214-2", without_pictures=["214-2"]))
+    assert causes(items) == []
+
+
+def test_pictures_that_the_camera_loses_stay_in_the_records(tmp_path: Path) -> None:
+    """Of other sizes, after damage until the next keyframe, and what the camera completes."""
+    small = bytes(cv2.imencode(".jpg", np.zeros((8, 8, 3), np.uint8))[1])
+    units, wide = encode(15), encode(1, (128, 64))
+    bare = units[5][units[5].index(b"\0\0\1\x65") :]  # a keyframe without its parameter sets
+    video = [*units[:2], b"\0\0\1\x09\x10", units[3], bare, units[6], *wide, units[7], units[10]]
+    jpg = ImageContent(format="jpg")
+    h264 = ImageContent(format="video", codec="H.264")
+    specs = [
+        StreamSpec(214, "jpeg", {(RecordType.DATA, 1): RecordLayout(jpg)}),
+        StreamSpec(214, "video", {(RecordType.DATA, 1): RecordLayout(h264)}),
+    ]
+    path = tmp_path / "a.vrs"
+    writer = VrsWriter.create(path, PosixDisk(), specs)
+    jpegs, videos = writer.streams.values()
+    for at, data in enumerate((jpeg(0), small, jpeg(1))):
+        jpegs.write(RecordType.DATA, 1.0 + at, data)
+    for at, unit in enumerate(video):
+        videos.write(RecordType.DATA, 1.0 + at, unit)
+    writer.finish()
+    for file in writer.files:
+        file.close()
+    found = messages(play_out(make(path, without_pictures=["214-1", "214-2"]))[0])
+    assert [data for _, _, data in found["vrs_214_1"]] == [b"", small, b""]
+    kept = [data for _, _, data in found["vrs_214_2"]]
+    assert kept == [b"", b"", video[2], units[3], bare, b"", wide[0], units[7], b""]
