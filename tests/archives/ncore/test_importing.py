@@ -17,12 +17,14 @@ import pytest
 from drivers.kit.dataset_source import DatasetSource
 from drivers.kit.driver import EndOfSource, Lost, Sample, SensorConfig
 from recorder.archives.finalize import ArchiveRequest, finalize
+from recorder.archives.ncore import SequenceWriter
 from recorder.archives.ncore.importing import fits, read_contents
 from recorder.cli import main
 from recorder.common.errors import FormatError, SourceError
 from recorder.formats.ncore.sequence import NcoreSequence
+from recorder.formats.png import encode_png
 from recorder.formats.zarr2 import open_store, read_array
-from recorder.perception.calibration import session_calibration
+from recorder.perception.calibration import read_calibration, session_calibration
 from recorder.perception.lidar.clouds import make_point_source
 from recorder.session.reader import Session
 from tests.acceptance.command import assert_sound
@@ -213,7 +215,6 @@ def test_the_plan_names_what_is_lost(sequence: Path) -> None:
 
 def test_models_come_back_as_they_were(sequence: Path) -> None:
     from recorder.archives.ncore.mapping.models import camera_model, find_shutter
-    from recorder.perception.calibration import read_calibration
 
     contents = read_contents(sequence)
     path = sequence.parent / "calibration.yaml"
@@ -332,6 +333,42 @@ def folder(tmp_path: Path) -> Path:
     """A sequence in a folder store, whose keys are files."""
     build.write_sequence(tmp_path, "folder")
     return tmp_path / "drive.json"
+
+
+def test_further_calibrations_are_sets(tmp_path: Path) -> None:
+    span = build.START_NS, build.STOP_NS
+    with SequenceWriter(tmp_path, "a", interval_ns=span) as sequence:
+        build.write_poses(sequence, ["front"], build.Given())
+        place = build.rotations(np.array([0.5]))[0]
+        sequence.poses("online").static_pose("front", "rig", place)
+        sequence.intrinsics().camera("front", build.MODELS["front"])
+        sequence.intrinsics("factory").camera("front", build.MODELS["fish"])
+        sequence.camera("front").frame(build.START_NS, build.START_NS + 1_000_000, build.jpeg(1))
+    contents = read_contents(tmp_path / "a.json")
+    assert {file.origin for file in contents.files} == {
+        "poses/default", "poses and intrinsics factory", "poses and intrinsics online",
+    }  # fmt: skip
+    for file in contents.files:
+        if file.prepare is not None:
+            file.prepare(tmp_path)
+    sets = {path.stem: read_calibration(path) for path in tmp_path.glob("_calibrations/*.yaml")}
+    assert sets["factory"].of("front").model == "opencv-fisheye"
+    pose = sets["online"].of("front").pose
+    assert pose is not None and np.allclose(pose, place, rtol=0, atol=1e-9)
+
+
+def test_values_of_a_colour_sensor_are_those_of_its_pattern(tmp_path: Path) -> None:
+    values = np.arange(48 * 64, dtype=np.uint16).reshape(48, 64)
+    image = encode_png(values)
+    span = build.START_NS, build.STOP_NS
+    with SequenceWriter(tmp_path, "a", interval_ns=span) as sequence:
+        build.write_poses(sequence, ["front"], build.Given())
+        sequence.intrinsics().placeholder("front", (64, 48))
+        about = {"format": "SRGGB12", "bits": 12, "pattern": "RGGB"}
+        camera = sequence.camera("front", metadata={"pixels": about})
+        camera.frame(build.START_NS, build.START_NS + 1_000_000, image, "png")
+    (item,) = _play(tmp_path / "a.json", "cameras/front")
+    assert np.array_equal(item.data["image.srggb12"][0], values)
 
 
 def test_a_damaged_frame_is_a_loss(folder: Path) -> None:
