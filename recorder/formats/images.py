@@ -30,6 +30,7 @@ class PictureChannel:
     Args:
         image, kind: the first image, and its format (``jpeg``, ``png``).
         where: its place, for messages.
+        raw: pixels of the sensor, of which a grey image has the values; None: not known.
 
     Attributes:
         channel: the pictures' channel.
@@ -41,7 +42,7 @@ class PictureChannel:
         FormatError: the image is none.
     """
 
-    def __init__(self, image: bytes, kind: str, where: str) -> None:
+    def __init__(self, image: bytes, kind: str, where: str, raw: RawPixels | None = None) -> None:
         self._where = where
         self.settings: dict[str, Any] = {"jpeg_quality": QUALITY, "passed_through": True}
         self.lost: list[str] = []
@@ -52,7 +53,8 @@ class PictureChannel:
             shape = pixels.shape[:2]
             self.settings["passed_through"] = False
             if pixels.ndim == 2:
-                raw = RawPixels(8 if pixels.dtype == np.uint8 else 16)
+                if raw is None or np.dtype(raw.dtype) != pixels.dtype:
+                    raw = RawPixels(8 if pixels.dtype == np.uint8 else 16)
                 self.channel = ChannelSpec(raw.channel, "raw", raw.dtype, shape, "pictures")
             else:
                 self.channel = ChannelSpec(VIDEO, "mjpg", "u1", (*shape, 3), "pictures")

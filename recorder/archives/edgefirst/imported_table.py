@@ -50,7 +50,8 @@ class ImportedTable:
             raise FormatError(f"{path}: is no table: {error}") from None
         stored = dict(schema.metadata or {}) | dict(more or {})
         self.metadata = {
-            key.decode(): value.decode("utf-8", "replace") for key, value in stored.items()
+            key.decode("utf-8", "replace"): value.decode("utf-8", "replace")
+            for key, value in stored.items()
         }
         self.columns: Sequence[str] = schema.names
         if "name" not in self.columns:

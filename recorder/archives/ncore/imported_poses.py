@@ -28,7 +28,8 @@ class PoseGraph:
     """The frames of a sequence: which fixed and which moving poses connect them.
 
     Args:
-        sequence: the sequence; its instance ``default`` of the poses is used.
+        sequence: the sequence.
+        name: instance of the poses.
 
     Attributes:
         lost: poses that are no mount of a sensor and no pose of the rig, with the reason.
@@ -37,11 +38,11 @@ class PoseGraph:
         FormatError: a pose is damaged.
     """
 
-    def __init__(self, sequence: NcoreSequence) -> None:
+    def __init__(self, sequence: NcoreSequence, name: str = "default") -> None:
         self._static: dict[tuple[str, str], Floats] = {}
         self._moving: dict[tuple[str, str], _Moving] = {}
         self._used: set[tuple[str, str]] = set()
-        if (poses := sequence.instance("poses")) is None:
+        if (poses := sequence.instance("poses", name)) is None:
             return
         for pair, document in _pairs(poses, "static_poses"):
             self._static[pair] = _matrices(document, "pose", (4, 4), poses)
@@ -60,6 +61,11 @@ class PoseGraph:
             f"the pose {source} -> {target}": "neither a sensor's place in the rig nor the rig's"
             for source, target in unused
         }
+
+    @property
+    def moves(self) -> bool:
+        """Whether it has a moving pose."""
+        return bool(self._moving)
 
     def find_mount(self, sensor: str) -> tuple[Floats | None, str | None]:
         """Return the place of a sensor in the rig, f8 [4, 4], or why it has none."""

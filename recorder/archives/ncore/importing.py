@@ -7,12 +7,15 @@ session's files (`imported_poses`, `imported_labels`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from recorder.archives.importing import Contents, PlannedSensor, make_name
-from recorder.archives.ncore.imported_labels import find_files
+import yaml
+
+from recorder.archives.importing import Contents, PlannedSensor, SessionFile, make_name
+from recorder.archives.ncore.imported_labels import file_name, find_files
 from recorder.archives.ncore.imported_poses import PoseGraph, read_model
 from recorder.common.errors import FormatError
 from recorder.formats.datasets import RecordedStream
@@ -20,6 +23,9 @@ from recorder.formats.ncore.sequence import STORE, NcoreSequence, is_manifest
 from recorder.formats.ncore.streams import CameraStream, find_generic, is_sensor
 
 KIND: Final = "NCore sequence"
+DEFAULT: Final = "default"
+CALIBRATIONS: Final = "_calibrations"
+"""Folder of a session's further calibrations, ``SET.yaml``."""
 _SENSORS: Final = {"cameras": "camera", "lidars": "lidar", "radars": "lidar"}
 _BECOMES: Final = {
     "lidars": "rays, bit for bit",
@@ -112,31 +118,53 @@ class _Reader:
         return {part.partition("/")[2]: name for part, name in self._names.items()}
 
     def _calibrate(self) -> None:
-        """Find mounts, models and the rig's poses."""
+        """Find mounts, models and the rig's poses, and the sets of further mounts and models."""
         sequence, contents = self._sequence, self._contents
-        intrinsics = sequence.instance("intrinsics")
         graph = PoseGraph(sequence)
-        for part, name in self._names.items():
+        contents.calibration, lost = self._describe_sensors(graph, DEFAULT)
+        moving = graph.make_poses(sequence.start_ns)
+        contents.lost |= lost | graph.lost
+        if moving is not None:
+            contents.files.append(moving)
+        sets = {*sequence.instances("poses"), *sequence.instances("intrinsics")} - {DEFAULT}
+        for name in sorted(sets):
+            graph = PoseGraph(sequence, name)
+            entries, _ = self._describe_sensors(graph, name)
+            where = f"poses and intrinsics {name}"
+            if not entries:
+                contents.lost[where] = "no place of a sensor in the rig, and no model"
+                continue
+            left = ["its trajectory: that of the instance default"] * graph.moves
+            write = partial(_write_calibration, f"{file_name(name)}.yaml", entries)
+            text = f"calibration of {', '.join(entries)}"
+            contents.files.append(SessionFile(where, text, write, lost=left))
+
+    def _describe_sensors(
+        self, graph: PoseGraph, name: str
+    ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+        """Return the entries of a calibration by sensor, and what is lost."""
+        intrinsics = self._sequence.instance("intrinsics", name)
+        entries: dict[str, dict[str, Any]] = {}
+        lost: dict[str, str] = {}
+        for part, sensor in self._names.items():
             instance = part.partition("/")[2]
             entry: dict[str, Any] = {}
             pose, problem = graph.find_mount(instance)
             if pose is not None:
                 entry["T_sensor_rig"] = graph.describe(pose)
             elif problem is not None and not part.startswith("generic/"):
-                contents.lost[f"the mount of {part}"] = problem
-            stream = self._streams[name]
-            if isinstance(stream, CameraStream) and intrinsics is not None:
+                lost[f"the mount of {part}"] = problem
+            if isinstance(self._streams[sensor], CameraStream) and intrinsics is not None:
                 model, problem = read_model(intrinsics, instance)
                 if problem is not None:
-                    contents.lost[f"the model of {part}"] = problem
+                    lost[f"the model of {part}"] = problem
                 entry |= model
             if entry:
-                contents.calibration[name] = entry
-        moving = graph.make_poses(sequence.start_ns)
-        contents.lost |= graph.lost
-        for component in ("poses", "intrinsics"):
-            for name in sequence.instances(component):
-                if name != "default":
-                    contents.lost[f"{component}/{name}"] = "only the instance default is imported"
-        if moving is not None:
-            contents.files.append(moving)
+                entries[sensor] = entry
+        return entries, lost
+
+
+def _write_calibration(name: str, entries: Mapping[str, Any], folder: Path) -> None:
+    (folder / CALIBRATIONS).mkdir(exist_ok=True)
+    text = yaml.safe_dump({"sensors": dict(entries)}, sort_keys=False)
+    (folder / CALIBRATIONS / name).write_text(text)

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.codecs.points import Column, pack_points, points_dtype
+from recorder.codecs.raw_pixels import PATTERNS, RawPixels
 from recorder.codecs.rays import (
     DETECTIONS,
     DIRECTION,
@@ -155,7 +156,8 @@ class CameraStream(_FrameStream):
         start_us, end_us = self._frames_us[0].tolist()
         first = f"frames/{end_us}"
         image, kind = instance.encoded(f"{first}/image")
-        self._pictures = PictureChannel(image, kind, instance.where(f"{first}/image"))
+        raw = _find_pixels(instance.metadata.get("pixels"))
+        self._pictures = PictureChannel(image, kind, instance.where(f"{first}/image"), raw)
         readout_ms = self.settings.get("readout_ms")
         known = isinstance(readout_ms, int | float) and readout_ms > 0
         self._readout_us = round(readout_ms * 1e3) if known else 0  # type: ignore[operator]
@@ -177,6 +179,16 @@ class CameraStream(_FrameStream):
             exposure_us = max(0, end_us - start_us - self._readout_us)
             data[_EXPOSURE] = np.array([exposure_us], "<u4")
         return data
+
+
+def _find_pixels(about: Any) -> RawPixels | None:
+    """Return the raw pixels of a sensor that this recorder's packer states; None without them."""
+    if not isinstance(about, dict):
+        return None
+    bits: Any = about.get("bits")
+    pattern: Any = about.get("pattern")
+    known = bits in (8, 10, 12, 14, 16) and pattern in ("", *PATTERNS)
+    return RawPixels(bits, pattern) if known else None
 
 
 class RayStream(_FrameStream):

@@ -172,7 +172,10 @@ def read_array(store: StoreReader, path: str, rows: slice | None = None) -> npt.
         wanted[0] = range(start // chunks[0], -(-stop // chunks[0]))
     for index in itertools.product(*wanted):
         key = f"{path}/{'.'.join(map(str, index)) or '0'}"
-        data = store[key] if codec is None else codec.decode(store[key])
+        try:
+            data = store[key] if codec is None else codec.decode(store[key])
+        except SystemError as error:  # numcodecs, for a negative size
+            raise ValueError(str(error)) from None
         chunk = np.frombuffer(data, dtype).reshape(chunks, order=metadata["order"])
         place = [slice(i * c, (i + 1) * c) for i, c in zip(index, chunks, strict=True)]
         if place:
@@ -185,6 +188,9 @@ def read_array(store: StoreReader, path: str, rows: slice | None = None) -> npt.
 def decode_dtype(encoded: Any) -> np.dtype[Any]:
     """Decode a dtype; the inverse of `encode_dtype`."""
     if isinstance(encoded, str):
-        return np.dtype(encoded)
+        try:
+            return np.dtype(encoded)
+        except SyntaxError:  # numpy parses repeats
+            raise ValueError(f"no dtype: {encoded!r:.60}") from None
     fields = [(name, decode_dtype(base), *map(tuple, shape)) for name, base, *shape in encoded]
     return np.dtype(fields)

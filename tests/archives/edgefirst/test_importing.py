@@ -22,6 +22,7 @@ from recorder.cli import main
 from recorder.common.errors import FormatError
 from recorder.formats.edgefirst.files import EdgeFirstDataset
 from recorder.formats.exif import find_exif, read_exif
+from recorder.formats.ncore.sequence import NcoreSequence
 from recorder.formats.pcd import decode_pcd, encode_pcd
 from recorder.perception.calibration import session_calibration
 from recorder.session.reader import Session
@@ -174,6 +175,22 @@ def test_a_session_comes_back(packed: Path, tmp_path: Path) -> None:
         elif name.endswith(".png"):
             assert data == files[name]
     _assert_same_rows(_rows(packed), _rows(again))
+    earliest = min(name for name in files if name.endswith(".radar.pcd"))
+    _check_radar(files[earliest], path / "_archives" / "ncore" / "drive.json")
+
+
+def _check_radar(pcd: bytes, sequence: Path) -> None:
+    """Detections are those of NCore's radar, too."""
+    points, _ = decode_pcd(pcd, "pcd")
+    radar = NcoreSequence(sequence).instance("radars", "radar")
+    assert radar is not None and len(points)
+    group = f"frames/{radar.frames_us()[0, 1]}/ray_bundle_returns"
+    values = {name: radar.array(f"{group}/{name}")[0] for name in radar.children(group)}
+    wanted = np.sqrt(points["x"] ** 2 + points["y"] ** 2 + points["z"] ** 2)
+    assert np.allclose(values["distance_m"], wanted, rtol=1e-6)
+    assert np.array_equal(values["radial_velocity_m_s"], points["speed"])
+    assert np.allclose(values["snr_db"], points["power"] - points["noise"], atol=1e-4)
+    assert np.array_equal(values["rcs_dbsm"], points["rcs"])
 
 
 def _play(path: Path, part: str) -> list[Any]:
@@ -269,6 +286,13 @@ def test_points_of_others_are_recorded_with_all_fields(foreign: Path) -> None:
     points = unpack_points(items[1].data["detections.bin"][0], dtype, "test")
     assert points["xyz"].tolist() == [[1, 2, 3], [4, 5, 6]]
     assert points["cluster_id"].tolist() == [7, 8]
+
+
+def test_a_file_that_accompanies_several_pictures_is_one_sample(foreign: Path) -> None:
+    first, second = sorted(foreign.glob("summer/*/*.radar.pcd"))
+    second.write_bytes(first.read_bytes())
+    assert len(_play(foreign, "car_2024_05_01_10_00_00/radar")) == 1
+    assert len(_play(foreign, "car_2024_05_01_10_00_00/camera")) == 2
 
 
 def test_a_damaged_file_is_a_loss(foreign: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import lzma
 import shutil
 import tarfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,15 @@ import pytest
 from drivers.kit.dataset_source import DatasetSource
 from drivers.kit.driver import EndOfSource, Lost, Sample, SensorConfig
 from recorder.archives.finalize import ArchiveRequest, finalize
+from recorder.archives.ncore import SequenceWriter
 from recorder.archives.ncore.importing import fits, read_contents
 from recorder.cli import main
 from recorder.common.errors import FormatError, SourceError
 from recorder.formats.ncore.sequence import NcoreSequence
+from recorder.formats.pcd import decode_pcd
+from recorder.formats.png import encode_png
 from recorder.formats.zarr2 import open_store, read_array
-from recorder.perception.calibration import session_calibration
+from recorder.perception.calibration import read_calibration, session_calibration
 from recorder.perception.lidar.clouds import make_point_source
 from recorder.session.reader import Session
 from tests.acceptance.command import assert_sound
@@ -30,6 +34,7 @@ from tests.archives.ncore import build
 from tests.archives.ncore.packer_rig import CALIBRATION, add_poses, rig
 from tests.session.build import START_NS
 
+ARCHIVES = ("ncore", "edgefirst", "l5kit", "mcap")
 CUBOIDS = [
     {"format": "recorder-cuboids", "version": 1, "source": "manual", "labeller": "a"},
     {
@@ -164,10 +169,14 @@ def test_a_session_comes_back_bit_for_bit(packed: Path, tmp_path: Path) -> None:
     _check_samples(packed, path)
     _check_poses(packed, path)
     _check_labels(packed, path)
-    made = list(finalize(path, [ArchiveRequest(name) for name in ("ncore", "l5kit", "mcap")]))
+    made = list(finalize(path, [ArchiveRequest(name) for name in ARCHIVES]))
     assert not any("several lidars" in note for one in made for note in one.notes)
     assert main(["export", str(path), "lidar", "--to", "pcd", "--out", str(tmp_path / "x")]) == 0
     assert len(list((tmp_path / "x").rglob("*.pcd"))) == 3
+    with zipfile.ZipFile(path / "_archives/edgefirst/drive/drive.zip") as container:
+        (name, *_) = (one for one in container.namelist() if one.endswith(".radar.pcd"))
+        points, _ = decode_pcd(container.read(name), name)
+    assert {"x", "y", "z", "speed", "power", "noise", "rcs"} <= {*(points.dtype.names or ())}
     _assert_same_frames(packed, path / "_archives" / "ncore" / "drive.json", count=18)
 
 
@@ -213,7 +222,6 @@ def test_the_plan_names_what_is_lost(sequence: Path) -> None:
 
 def test_models_come_back_as_they_were(sequence: Path) -> None:
     from recorder.archives.ncore.mapping.models import camera_model, find_shutter
-    from recorder.perception.calibration import read_calibration
 
     contents = read_contents(sequence)
     path = sequence.parent / "calibration.yaml"
@@ -332,6 +340,83 @@ def folder(tmp_path: Path) -> Path:
     """A sequence in a folder store, whose keys are files."""
     build.write_sequence(tmp_path, "folder")
     return tmp_path / "drive.json"
+
+
+def test_chains_of_poses_are_composed(tmp_path: Path) -> None:
+    span = build.START_NS, build.STOP_NS
+    steps = build.rotations(np.array([0.2, -0.3, 0.4]))
+    with SequenceWriter(tmp_path, "a", interval_ns=span) as sequence:
+        poses = sequence.poses()
+        t_ns = np.linspace(poses._interval.start_ns, poses._interval.last_ns, 3).astype(np.int64)
+        moving = build.rotations(np.array([0.1, 0.2, 0.3]))
+        poses.static_pose("mast", "rig", steps[0])
+        poses.static_pose("mast", "front", steps[1])  # the other way round
+        poses.dynamic_pose("rig", "odom", t_ns, moving)
+        poses.static_pose("world", "odom", steps[2])
+        poses.dynamic_pose("arm", "rig", t_ns, moving)
+        sequence.intrinsics().placeholder("front", (64, 48))
+        sequence.intrinsics().placeholder("arm", (64, 48))
+        for name in ("front", "arm"):
+            frame = build.START_NS, build.START_NS + 1_000_000, build.jpeg(1)
+            sequence.camera(name).frame(*frame)
+    contents = read_contents(tmp_path / "a.json")
+    place = contents.calibration["front"]["T_sensor_rig"]
+    wanted = steps[0] @ np.linalg.inv(steps[1])
+    assert place["translation_m"] == pytest.approx(wanted[:3, 3].tolist(), abs=1e-12)
+    assert contents.lost["the mount of cameras/arm"] == "it moves in the rig: arm -> rig"
+    assert "the pose arm -> rig" in contents.lost
+    (file,) = (file for file in contents.files if file.origin == "poses/default")
+    assert file.complete is not None
+    found = file.complete.args[0]  # type: ignore[attr-defined]
+    assert np.allclose(found.poses, np.linalg.inv(steps[2]) @ moving, rtol=0, atol=1e-12)
+    assert np.array_equal(found.t_ns, t_ns // 1000 * 1000)
+
+
+def test_an_exposure_has_no_readout(tmp_path: Path) -> None:
+    span = build.START_NS, build.STOP_NS
+    with SequenceWriter(tmp_path, "a", interval_ns=span) as sequence:
+        build.write_poses(sequence, ["front"], build.Given())
+        sequence.intrinsics().placeholder("front", (64, 48))
+        camera = sequence.camera("front", metadata={"settings": {"readout_ms": 20.0}})
+        camera.frame(build.START_NS, build.START_NS + 25_000_000, build.jpeg(1))
+    (item,) = _play(tmp_path / "a.json", "cameras/front")
+    assert item.data["exposure"].tolist() == [5000]
+
+
+def test_further_calibrations_are_sets(tmp_path: Path) -> None:
+    span = build.START_NS, build.STOP_NS
+    with SequenceWriter(tmp_path, "a", interval_ns=span) as sequence:
+        build.write_poses(sequence, ["front"], build.Given())
+        place = build.rotations(np.array([0.5]))[0]
+        sequence.poses("online").static_pose("front", "rig", place)
+        sequence.intrinsics().camera("front", build.MODELS["front"])
+        sequence.intrinsics("factory").camera("front", build.MODELS["fish"])
+        sequence.camera("front").frame(build.START_NS, build.START_NS + 1_000_000, build.jpeg(1))
+    contents = read_contents(tmp_path / "a.json")
+    assert {file.origin for file in contents.files} == {
+        "poses/default", "poses and intrinsics factory", "poses and intrinsics online",
+    }  # fmt: skip
+    for file in contents.files:
+        if file.prepare is not None:
+            file.prepare(tmp_path)
+    sets = {path.stem: read_calibration(path) for path in tmp_path.glob("_calibrations/*.yaml")}
+    assert sets["factory"].of("front").model == "opencv-fisheye"
+    pose = sets["online"].of("front").pose
+    assert pose is not None and np.allclose(pose, place, rtol=0, atol=1e-9)
+
+
+def test_values_of_a_colour_sensor_are_those_of_its_pattern(tmp_path: Path) -> None:
+    values = np.arange(48 * 64, dtype=np.uint16).reshape(48, 64)
+    image = encode_png(values)
+    span = build.START_NS, build.STOP_NS
+    with SequenceWriter(tmp_path, "a", interval_ns=span) as sequence:
+        build.write_poses(sequence, ["front"], build.Given())
+        sequence.intrinsics().placeholder("front", (64, 48))
+        about = {"format": "SRGGB12", "bits": 12, "pattern": "RGGB"}
+        camera = sequence.camera("front", metadata={"pixels": about})
+        camera.frame(build.START_NS, build.START_NS + 1_000_000, image, "png")
+    (item,) = _play(tmp_path / "a.json", "cameras/front")
+    assert np.array_equal(item.data["image.srggb12"][0], values)
 
 
 def test_a_damaged_frame_is_a_loss(folder: Path) -> None:
