@@ -155,7 +155,10 @@ def test_raw_pictures_are_given_as_pixels(path: Path) -> None:
 def test_yuv_is_given_as_pixels(
     pixel_format: PixelFormat, code: int | None, tmp_path: Path
 ) -> None:
-    smooth = cv2.resize(picture(3)[:4, :4], (WIDTH, HEIGHT), interpolation=cv2.INTER_LINEAR)
+    quarters = np.array(
+        [[[200, 90, 30], [30, 60, 210]], [[10, 180, 20], [120, 120, 120]]], np.uint8
+    )
+    smooth = cv2.resize(quarters, (WIDTH, HEIGHT), interpolation=cv2.INTER_NEAREST)
     if code is not None:
         stored = cv2.cvtColor(smooth, code).tobytes()
     else:  # of OpenCV's planes, the interleaved ones
