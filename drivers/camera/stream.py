@@ -43,8 +43,8 @@ COMMON_OPTIONS: Final[OptionTable] = {
     ),
     "codec": Option(
         "str", "jpeg",
-        "copy: record the H.264 of a file:, rtsp: or v4l2: source as it is; "
-        "jpeg: record pictures as JPEG",
+        "copy: record the H.264 of a file:, rtsp: or v4l2: source, and raw grey and Bayer pictures "
+        "of a vrs: source, as they are; jpeg: record pictures as JPEG",
         choices=("jpeg", "copy"),
     ),
 }  # fmt: skip

@@ -48,7 +48,7 @@ from recorder.codecs.streams import StreamSpec
 from recorder.common.clock import Clock, SignalEvent, SystemClock
 from recorder.common.errors import ConfigError, DeviceError, RecorderError, StreamChangedError
 from recorder.common.process_setup import die_with_parent, end_visibly, freeze_gc
-from recorder.config.driver_schema import DriverSchema
+from recorder.config.driver_schema import DATASET_SCHEMES, DriverSchema
 from recorder.config.options import check_options
 
 BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0)
@@ -188,11 +188,19 @@ def make_driver(driver_class: type[Driver], entry: dict[str, Any]) -> Driver:
     except TypeError as error:
         raise ConfigError(f"malformed entry of a sensor: {error}") from None
     if sensor.scheme == "session":
+        if sensor.path_and_part()[0].is_file():
+            from drivers.kit.packed_source import PackedSource
+
+            return PackedSource(sensor)
         from drivers.kit.session_source import SessionSource
 
         return SessionSource(sensor)
+    if sensor.scheme in DATASET_SCHEMES:
+        from drivers.kit.dataset_source import DatasetSource
+
+        return DatasetSource(sensor)
     if sensor.scheme not in driver_class.schemes:
-        known = ", ".join(f"{s}:" for s in (*driver_class.schemes, "session"))
+        known = ", ".join(f"{s}:" for s in (*driver_class.schemes, "session", *DATASET_SCHEMES))
         raise ConfigError(f"no source {sensor.scheme!r}; the sources are {known}", key=sensor.name)
     checked = check_options(driver_class.options, dict(sensor.options), sensor.name)
     sensor = SensorConfig(**{**entry, "options": checked})

@@ -67,7 +67,8 @@ class SessionSource(Driver):
             known = ", ".join(sensors) or "none"
             raise SessionError(f"no sensor {recorded!r} was recorded; the sensors are: {known}")
         streams = [n for n in sensors[recorded] if n in session.streams or n in session.broken]
-        self._names = {name: self._rename(name, recorded) for name in streams}
+        own = self.sensor.name
+        self._names = {name: rename_stream(name, recorded, own) for name in streams}
         specs = []
         decoded = {}
         for name in streams:
@@ -85,13 +86,6 @@ class SessionSource(Driver):
         found = find_flaws(session, streams)
         self._items = heapq.merge(play(session, streams), found, key=get_play_time_ns)
         return specs
-
-    def _rename(self, stream: str, recorded: str) -> str:
-        own = self.sensor.name
-        if stream == recorded:
-            return own
-        suffix = stream.removeprefix(recorded + "_")
-        return f"{own}_{suffix}" if suffix != stream else f"{own}_{stream}"
 
     def read(self) -> Item:
         """Return the next samples, or the next loss, in order of time.
@@ -141,3 +135,11 @@ class SessionSource(Driver):
         if self._session is not None:
             self._session.close()
             self._session = None
+
+
+def rename_stream(stream: str, recorded: str, own: str) -> str:
+    """Return the new name of a stream of a recorded sensor, which is played under another name."""
+    if stream == recorded:
+        return own
+    suffix = stream.removeprefix(recorded + "_")
+    return f"{own}_{suffix}" if suffix != stream else f"{own}_{stream}"

@@ -2,8 +2,9 @@
 
 The kit replaces a driver by `VrsSource` if the driver declares its kind (`Driver.recorded_kind`).
 JPEGs and H.264 are passed on unchanged; raw and PNG images are encoded by the kit.  Raw pictures
-of the recorder's own files (`recorder.codecs.raw_pixels`) keep their values.  An IMU's values are
-found by the usual names in data layouts, including Project Aria's.
+of the recorder's own files (`recorder.codecs.raw_pixels`) keep their values, and with ``codec:
+copy`` all raw grey and Bayer pictures.  An IMU's values are found by the usual names in data
+layouts, including Project Aria's.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,7 @@ from drivers.kit.recorded_source import (
 )
 from drivers.kit.topics.pictures import NO_KEYFRAME, PictureConverter
 from recorder.bus.messages import CHANGED
+from recorder.codecs.raw_pixels import RawPixels
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.common.errors import FormatError, ProtocolError, SourceError, StreamChangedError
 from recorder.formats.vrs import (
@@ -40,18 +42,19 @@ from recorder.formats.vrs import (
     VrsRecord,
     VrsStream,
 )
+from recorder.formats.vrs.content import Block
+from recorder.formats.vrs.contents import (
+    CAMERA,
+    IMU,
+    find_image,
+    find_kind,
+    find_layout,
+    find_play_range_s,
+    imu_values,
+    is_h264,
+    is_yuv,
+)
 
-CAMERA, IMU = "camera", "imu"
-"""Kinds of streams that a driver may play from a VRS file."""
-
-_PIECES: Mapping[str, tuple[str, ...]] = {
-    "acc": ("acc", "accelerometer", "acceleration", "accel", "accels_msec2", "linear_acceleration"),
-    "avel": ("avel", "gyroscope", "gyro", "angular_velocity", "gyros_radsec"),
-    "rot": ("rot",),
-    "mag": ("mag", "magnetometer", "magnetic_field", "mag_tesla"),
-}
-"""Labels of an IMU's values in data layouts, three numbers each."""
-_VALID = {"acc": "accelerometer_valid", "avel": "gyroscope_valid", "mag": "magnetometer_valid"}
 _ABOUT = {
     "acc": ("acceleration, gravity included", "m/s^2"),
     "avel": ("rate of turn", "rad/s"),
@@ -66,6 +69,17 @@ _GREYS = {
     PixelFormat.GREY12: 4,
     PixelFormat.GREY16: 8,
 }
+_RAW = {
+    PixelFormat.GREY8: RawPixels(8),
+    PixelFormat.GREY10: RawPixels(10),
+    PixelFormat.GREY12: RawPixels(12),
+    PixelFormat.GREY16: RawPixels(16),
+    PixelFormat.BAYER8_RGGB: RawPixels(8, "RGGB"),
+    PixelFormat.BAYER8_BGGR: RawPixels(8, "BGGR"),
+    PixelFormat.BAYER8_GBRG: RawPixels(8, "GBRG"),
+    PixelFormat.BAYER10_GBRG: RawPixels(10, "GBRG"),
+}
+_MOST_BYTES = 1 << 28  # of a record
 
 
 class VrsSource(RecordedSource):
@@ -93,10 +107,10 @@ class VrsSource(RecordedSource):
 
     def _open(self) -> StreamSpec:
         path, wanted = self.sensor.path_and_part()
-        vrs = self._vrs = VrsReader(path)
+        vrs = self._vrs = VrsReader(path, most_bytes=_MOST_BYTES)
         stream, first = self._choose(vrs, wanted or "")
         blocks = first.blocks()
-        layout = _layout(blocks)
+        layout = find_layout(blocks)
         labels = set(layout.as_dict()) if layout is not None else set()
         self._device_time = next((n for n in _DEVICE_TIMES if n in labels), "")
         self._has_device_time = bool(self._device_time)
@@ -104,8 +118,7 @@ class VrsSource(RecordedSource):
         offset = vrs.tags.get("clock_offset_ns", "")
         exact = "t_mono_ns" in labels and offset.lstrip("-").isdecimal()
         self._clock_offset_ns = int(offset) if exact else None
-        times = vrs.timestamps_s(types=RecordType.DATA)
-        self._origin_ns = round(float(times[0]) * 1e9)
+        self._origin_ns = round(find_play_range_s(vrs)[0] * 1e9)
         own = vrs.timestamps_s(stream.id, RecordType.DATA)
         settings: dict[str, Any] = {"vrs_stream": str(stream.id), "vrs_flavor": stream.flavor}
         settings |= {f"vrs_tag.{key}": value for key, value in stream.tags.items()}
@@ -113,7 +126,7 @@ class VrsSource(RecordedSource):
             settings = {**self._open_camera(vrs, stream.id, first), **settings}
         else:
             self._channels = tuple(
-                ChannelSpec(name, "raw", "f4", (3,), *_ABOUT[name]) for name in _values(layout)
+                ChannelSpec(name, "raw", "f4", (3,), *_ABOUT[name]) for name in imu_values(layout)
             )
         self._records = vrs.records(stream.id, RecordType.DATA)
         self._held = None
@@ -130,14 +143,20 @@ class VrsSource(RecordedSource):
     def _open_camera(self, vrs: VrsReader, stream: StreamId, first: VrsRecord) -> dict[str, Any]:
         """Choose the channel of a camera's pictures; return the stream's further settings."""
         self._video = None
-        if _is_h264(_image(first.blocks())):
+        if is_h264(find_image(first.blocks())):
             self._channels = (_find_video_channel(vrs, stream, self.sensor.address),)
             self._video = PictureConverter(self.sensor.address)
             return {"passed_through": True}
         raw, recorded = _raw_pictures(vrs, stream)
-        channel = raw or video_channel(_picture(first.blocks(), first), self.sensor.address)
-        self._channels = (channel,)
-        return {**recorded, "jpeg_quality": self.sensor.options.get("quality") or 90}
+        if raw is None and self.sensor.options.get("codec") == "copy":
+            raw = _raw_channel(find_image(first.blocks()))
+        if raw is not None:
+            self._channels = (raw,)
+            return {**recorded, "passed_through": True}
+        picture = _picture(first.blocks(), first)
+        self._channels = (video_channel(picture, self.sensor.address),)
+        quality = self.sensor.options.get("quality") or 90
+        return {"passed_through": isinstance(picture, bytes), "jpeg_quality": quality}
 
     def _choose(self, vrs: VrsReader, wanted: str) -> tuple[VrsStream, VrsRecord]:
         fitting: dict[StreamId, VrsRecord] = {}
@@ -160,9 +179,7 @@ class VrsSource(RecordedSource):
 
     def _fits(self, record: VrsRecord) -> bool:
         try:
-            if self._kind == CAMERA:
-                return _image(record.blocks()) is not None
-            return {"acc", "avel"} <= _values(_layout(record.blocks())).keys()
+            return find_kind(record.blocks()) == self._kind
         except FormatError:
             return False
 
@@ -188,7 +205,7 @@ class VrsSource(RecordedSource):
                 else:
                     picture = _picture(blocks, record)
                     data = [picture] if isinstance(picture, bytes) else picture[None]
-                t_ns, t_dev_ns = self._times(record, _layout(blocks))
+                t_ns, t_dev_ns = self._times(record, find_layout(blocks))
                 return self._sample([t_ns], [t_dev_ns], {self._channels[0].name: data})
             return self._batch(record)
         except StreamChangedError as error:
@@ -203,13 +220,13 @@ class VrsSource(RecordedSource):
     def _access_unit(self, video: PictureConverter, record: VrsRecord) -> Item:
         """Return the picture of a video as it is; before the first keyframe its loss."""
         blocks = record.blocks()
-        block = _image(blocks)
-        if not _is_h264(block):
+        block = find_image(blocks)
+        if not is_h264(block):
             raise FormatError(f"{record.reader.where(record)}: has no H.264")
         unit = video.convert_unit(bytes(block.data))
         if unit is None:
             return self._lost(record, "joining", NO_KEYFRAME)
-        t_ns, t_dev_ns = self._times(record, _layout(blocks))
+        t_ns, t_dev_ns = self._times(record, find_layout(blocks))
         return self._sample([t_ns], [t_dev_ns], {self._channels[0].name: [unit]})
 
     def _batch(self, first: VrsRecord) -> Sample:
@@ -220,8 +237,8 @@ class VrsSource(RecordedSource):
         until_s = first.timestamp_s + SHORT_BATCH_NS / 1e9
         while record is not None and record.timestamp_s < until_s:
             try:
-                layout = _layout(record.blocks())
-                values = _values(layout)
+                layout = find_layout(record.blocks())
+                values = imu_values(layout)
                 t_ns, t_dev_ns = self._times(record, layout)
             except FormatError:
                 if not rows:
@@ -255,8 +272,7 @@ class VrsSource(RecordedSource):
 
     def _end(self, vrs: VrsReader) -> Item:
         tail, vrs.tail = vrs.tail, None
-        last_s = float(vrs.timestamps_s(types=RecordType.DATA)[-1])
-        return self._truncated(tail, round(last_s * 1e9))
+        return self._truncated(tail, round(find_play_range_s(vrs)[1] * 1e9))
 
     def close(self) -> None:
         """Close the file."""
@@ -271,25 +287,6 @@ def _is_named(stream: VrsStream, wanted: str) -> bool:
     return wanted.lower() in (name.lower() for name in names)
 
 
-def _layout(blocks: Sequence[LayoutBlock | DataBlock]) -> LayoutBlock | None:
-    return next((block for block in blocks if isinstance(block, LayoutBlock)), None)
-
-
-def _image(blocks: Sequence[LayoutBlock | DataBlock]) -> DataBlock | None:
-    for block in blocks:
-        if isinstance(block, DataBlock) and isinstance(block.content, ImageContent):
-            return block
-    return None
-
-
-def _is_h264(block: DataBlock | None) -> TypeGuard[DataBlock]:
-    """Return whether a block is an access unit of H.264."""
-    if block is None or not isinstance(block.content, ImageContent):
-        return False
-    content = block.content
-    return content.format == "video" and content.codec.upper() in ("H.264", "H264")
-
-
 def _find_video_channel(vrs: VrsReader, stream: StreamId, where: str) -> ChannelSpec:
     """Return the channel of a stream of H.264, whose size its first keyframe states.
 
@@ -299,16 +296,27 @@ def _find_video_channel(vrs: VrsReader, stream: StreamId, where: str) -> Channel
     video = PictureConverter(where)
     for record in vrs.records(stream, RecordType.DATA):
         with suppress(FormatError):
-            if _is_h264(block := _image(record.blocks())):
+            if is_h264(block := find_image(record.blocks())):
                 video.convert_unit(bytes(block.data))
         if video.channel is not None:
             return video.channel
     raise FormatError(f"{vrs.path}: the H.264 of {stream} has no keyframe")
 
 
-def _pixels(blocks: Sequence[LayoutBlock | DataBlock], record: VrsRecord) -> npt.NDArray[Any]:
+def _raw_channel(block: DataBlock | None) -> ChannelSpec | None:
+    """Return the channel of raw pictures of one value per pixel; None for all other pictures."""
+    content = None if block is None else block.content
+    if not isinstance(content, ImageContent) or content.format != "raw":
+        return None
+    if (pixels := _RAW.get(content.pixel_format)) is None:
+        return None
+    shape, text = (content.height, content.width), f"camera image, raw values ({pixels.name})"
+    return ChannelSpec(pixels.channel, "raw", pixels.dtype, shape, text)
+
+
+def _pixels(blocks: Sequence[Block], record: VrsRecord) -> npt.NDArray[Any]:
     """Return the values of a raw image."""
-    block = _image(blocks)
+    block = find_image(blocks)
     if block is None:
         raise FormatError(f"{record.reader.where(record)}: has no image")
     return block.array()
@@ -328,9 +336,9 @@ def _raw_pictures(vrs: VrsReader, stream: StreamId) -> tuple[ChannelSpec | None,
     return None, {}
 
 
-def _picture(blocks: Sequence[LayoutBlock | DataBlock], record: VrsRecord) -> bytes | Pixels:
+def _picture(blocks: Sequence[Block], record: VrsRecord) -> bytes | Pixels:
     """Return the stored JPEG, or the pixels."""
-    block = _image(blocks)
+    block = find_image(blocks)
     if block is None:
         raise FormatError(f"{record.reader.where(record)}: has no image")
     content = block.content
@@ -346,7 +354,26 @@ def _picture(blocks: Sequence[LayoutBlock | DataBlock], record: VrsRecord) -> by
         return decoded
     if content.format != "raw":
         raise FormatError(f"{record.reader.where(record)}: cannot decode images '{content}'")
+    if is_yuv(block):
+        return _convert_yuv(block.data, content)
     return _bgr(block.array(), content.pixel_format, record)
+
+
+def _convert_yuv(data: bytes, content: ImageContent) -> Pixels:
+    """Return the pixels of a picture for which `is_yuv` holds."""
+    import cv2
+
+    values = np.frombuffer(data, np.uint8)
+    if content.pixel_format is PixelFormat.YUY2:
+        values = values.reshape(content.height, content.width, 2)
+        return np.asarray(cv2.cvtColor(values, cv2.COLOR_YUV2BGR_YUY2), np.uint8)
+    code = {
+        PixelFormat.YUV_I420_SPLIT: cv2.COLOR_YUV2BGR_I420,
+        PixelFormat.YUV_420_NV12: cv2.COLOR_YUV2BGR_NV12,
+        PixelFormat.YUV_420_NV21: cv2.COLOR_YUV2BGR_NV21,
+    }[content.pixel_format]
+    values = values.reshape(content.height * 3 // 2, content.width)
+    return np.asarray(cv2.cvtColor(values, code), np.uint8)
 
 
 def _bgr(
@@ -364,29 +391,11 @@ def _bgr(
     raise FormatError(f"{where}: cannot encode pixels of format {pixel_format.text} as a picture")
 
 
-def _values(layout: LayoutBlock | None) -> dict[str, npt.NDArray[np.float32]]:
-    """Return an IMU's values, f4 [3] each; NaN where the record marks them as invalid."""
-    there = layout.as_dict() if layout is not None else {}
-    found = {}
-    for name, labels in _PIECES.items():
-        for label in labels:
-            value = np.asarray(there.get(label, ()))
-            if value.shape == (3,) and value.dtype.kind in "fi":
-                valid = there.get(_VALID.get(name, ""), True)
-                found[name] = value.astype(np.float32) if valid else np.full(3, np.nan, np.float32)
-                break
-    if "mag" in found and not np.isfinite(found["mag"]).any():
-        del found["mag"]
-    if {"acc", "avel"} <= found.keys():
-        found.setdefault("rot", np.full(3, np.nan, np.float32))
-    return {name: found[name] for name in _PIECES if name in found}
-
-
 def _configurations(vrs: VrsReader, stream: StreamId) -> Iterator[Mapping[str, Any]]:
     """Yield the values of the stream's configuration records."""
     for record in vrs.records(stream, RecordType.CONFIGURATION):
         try:
-            layout = _layout(record.blocks())
+            layout = find_layout(record.blocks())
         except FormatError:
             continue
         if layout is not None:

@@ -22,6 +22,7 @@ from recorder.config.options import Option, OptionTable
 if TYPE_CHECKING:
     from drivers.topics.live import LiveTopics
     from drivers.topics.played import BagTopics
+    from drivers.topics.vrs_records import VrsRecords
 
 
 class TopicsDriver(FindingDriver):
@@ -35,6 +36,8 @@ class TopicsDriver(FindingDriver):
     ``bag:PATH`` plays the topics of a recording, ``bag:PATH#TOPIC`` one of them.  The stamp of a
     message is its log time.  Messages that cannot be read are `Lost`, cause ``corrupt``; of a
     recording that ends early, each topic gets an interval of loss, cause ``truncated``.
+
+    ``vrs:PATH`` plays the records of a VRS file in the same way: see `drivers.topics.vrs_records`.
 
     >>> options = check_options(TopicsDriver.options, {"topics": ["/tf", "/radar/**"]})
     >>> driver = TopicsDriver(SensorConfig("ros", "bag", "drive", options))
@@ -53,6 +56,12 @@ class TopicsDriver(FindingDriver):
         "max_rate": Option(
             "map", {}, "most messages per second of a topic: TOPIC: HZ, with * and ** [Hz]"
         ),
+        "without_pictures": Option(
+            "list", [],
+            "vrs: streams that a camera plays; their records are recorded without the pictures "
+            "that the camera records as they are",
+            items="str",
+        ),
         "scene": SCENE_OPTION,
         "seed": SEED_OPTION,
         **TOPIC_OPTIONS,
@@ -60,6 +69,7 @@ class TopicsDriver(FindingDriver):
     schemes: ClassVar[dict[str, str]] = {
         "bag": "PATH[#TOPIC]: the topics of a ROS 2 bag (MCAP, SQLite)",
         "mcap": "as bag",
+        "vrs": "PATH[#STREAM]: the records of a VRS file",
         "sim": "nodes of the simulated vehicle, endless",
         "ros2": "DOMAIN[#/topic]: topics of a ROS 2 domain; extra `ros2` or a sourced ROS",
         "zenoh": "[LOCATOR/]DOMAIN[#/topic]: topics of ROS 2 over Zenoh, or LOCATOR[#rt/topic]: of "
@@ -73,7 +83,7 @@ class TopicsDriver(FindingDriver):
         super().__init__(sensor)
         self._selection = Selection(sensor)
         self._live: LiveTopics | None = None
-        self._played: BagTopics | None = None
+        self._played: BagTopics | VrsRecords | None = None
 
     def open(self) -> Sequence[StreamSpec]:
         """Open the source.
@@ -88,12 +98,20 @@ class TopicsDriver(FindingDriver):
             return self.begin(SimulatedTopics(self.sensor, self._selection))
         if self.sensor.scheme in TOPIC_SCHEMES:
             return self._open_live()
+        if self.sensor.scheme == "vrs":
+            return self._open_vrs()
         from drivers.topics.played import BagTopics
 
         bag = self._played = BagTopics(self.sensor, self._selection)
         specs = self.begin(bag, bag.warnings)
         self.clock_steps = bag.clock_steps
         return specs
+
+    def _open_vrs(self) -> Sequence[StreamSpec]:
+        from drivers.topics.vrs_records import VrsRecords
+
+        records = self._played = VrsRecords(self.sensor, self._selection)
+        return self.begin(records)
 
     @property
     def origin_ns(self) -> int | None:

@@ -31,7 +31,7 @@ GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
         ("demo", "recorder.cli.demo", "record simulated sensors, pack them and show the report"),
         ("run", "recorder.cli.run", "record one session in the foreground"),
         ("serve", "recorder.cli.serve", "run the daemon, which records on request"),
-        ("import", "recorder.cli.import_command", "make a session of an MCAP file or a ROS 2 bag"),
+        ("import", "recorder.cli.import_command", "make a session of a recording of others"),
     ),
     "Control a daemon": (
         ("start", "recorder.cli.control:start", "start recording"),
@@ -52,7 +52,11 @@ GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
         ("export", "recorder.cli.export", "export a stream as a table, arrays, pictures or points"),
         ("catalog", "recorder.cli.catalog", "write a table of all sessions, in Parquet"),
         ("report", "recorder.cli.report", "report a session, or list a folder's reports, in HTML"),
-        ("view", "recorder.cli.view", "play a session in the dashboard of the live view"),
+        (
+            "view",
+            "recorder.cli.view",
+            "play a session or an archive in the dashboard of the live view",
+        ),
         ("replay", "recorder.cli.replay", "publish the streams of a session as live views"),
     ),
     "Repair, pack and keep sessions": (

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recorder.cli.control import format_streams
-from recorder.cli.import_plan import DROPS, Plan, describe_plan, draft_map, format_plan, plan_import
+from recorder.cli.import_kinds import ImportPlan, plan_import
 from recorder.cli.info import format_verdict
 from recorder.cli.output import ShowShare, add_format, emit, handle_signals, note, share_progress
 from recorder.common.errors import StorageError, UsageError
@@ -32,7 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "file",
         type=Path,
         metavar="FILE",
-        help="import this MCAP file, or ROS 2 bag (folder, .mcap, .db3)",
+        help="import this MCAP file, ROS 2 bag (folder, .mcap, .db3), VRS file, NCore sequence "
+        "(.json, .zarr.itar, folder) or EdgeFirst dataset (folder, .zip, .arrow, .parquet)",
     )
     parser.add_argument(
         "--root", type=Path, default=Path("sessions"), metavar="DIR",
@@ -52,6 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--map", type=Path, metavar="FILE",
         help="use this file's frames, mounts and sensors, where the recording does not say them",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sequence", metavar="NAME",
+        help="import this recording of an EdgeFirst dataset that has several",
     )  # fmt: skip
     only = parser.add_mutually_exclusive_group()
     only.add_argument(
@@ -74,15 +79,16 @@ def run(args: argparse.Namespace) -> int:
 
     if args.plan or args.guess:
         return _show_plan(args)
-    name = check_name(args.name) if args.name is not None else _derive_name(args.file)
+    name = check_name(args.name) if args.name is not None else derive_name(args.file)
     if args.name is not None and (args.root / name).exists():
         raise UsageError(f"{args.root / name}: a session of that name exists")
     with tempfile.TemporaryDirectory(prefix="recorder-import-") as folder:
         made = plan_import(args, Path(folder))
+        made.prepare()
         plan = plan_session(made.config, name, exact_name=args.name is not None)
         plan.root = str(args.root.absolute())
         plan.source_start_ns = made.start_ns
-        plan.metadata = {"imported": _describe_origin(made)}
+        plan.metadata = {"imported": made.describe_origin()}
         root = check_root(Path(plan.root), made.config.storage)
         if root.problem is not None:
             raise StorageError(root.problem)
@@ -94,41 +100,29 @@ def run(args: argparse.Namespace) -> int:
         ):
             foreground.arm()
             foreground.start(plan)
-            outcome = foreground.record(partial(show_played, foreground, show, made.bag.duration_s))
-    return _finish(args, made, outcome, foreground.stopping)
+            outcome = foreground.record(partial(show_played, foreground, show, made.duration_s))
+        return _finish(args, made, outcome, foreground.stopping)
 
 
 def _show_plan(args: argparse.Namespace) -> int:
     """Print the plan, or the draft of a file of choices."""
     with tempfile.TemporaryDirectory(prefix="recorder-import-") as folder:
         made = plan_import(args, Path(folder))
-    if args.guess:
-        text = draft_map(made)
-        emit({"map": text}, args, lambda _: text.rstrip())
-    else:
-        emit(describe_plan(made), args, lambda _: format_plan(made))
+        if args.guess:
+            text = made.draft()
+            emit({"map": text}, args, lambda _: text.rstrip())
+        else:
+            emit(made.describe(), args, lambda _: made.format())
     return 0
 
 
-def _derive_name(file: Path) -> str:
+def derive_name(file: Path) -> str:
     """Derive a session's name from the file's name; replace invalid characters by ``_``."""
     stem = file.resolve().name
     if file.is_file():
         stem = Path(stem.removesuffix(".zstd")).stem
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", stem).lstrip("._-")[:80]
     return name or "imported"
-
-
-def _describe_origin(plan: Plan) -> dict[str, Any]:
-    """Return the origin of the session, for its metadata."""
-    return {
-        "from": str(plan.bag.path.absolute()),
-        "profile": plan.bag.profile,
-        "topics": {s.name: s.topic or list(s.topics) for s in plan.found.sensors},
-        "left_out": dict(plan.found.left_out),
-        "poses": None if plan.poses is None else plan.poses.describe(),
-        "drops": plan.drops,
-    }
 
 
 def show_played(foreground: Foreground, show: ShowShare, duration_s: float, status: Status) -> None:
@@ -140,52 +134,32 @@ def show_played(foreground: Foreground, show: ShowShare, duration_s: float, stat
         show((min(reached, default=start_ns) - start_ns) / 1e9 / duration_s)
 
 
-def _finish(args: argparse.Namespace, plan: Plan, outcome: Outcome, stopped: bool) -> int:
+def _finish(args: argparse.Namespace, plan: ImportPlan, outcome: Outcome, stopped: bool) -> int:
     from recorder.cli.post_session import complete_played
     from recorder.cli.run import judge_session
-    from recorder.perception.recorded_poses import write_poses
 
-    if outcome.sealed is None and plan.poses is not None:
-        write_poses(outcome.session, plan.poses)
+    if outcome.sealed is None:
+        plan.complete(outcome.session)
     exit_code = complete_played("import", outcome, stopped, "the recording")
     happened = judge_session(outcome.session)
     result = {
         "session": outcome.session,
         "exit_code": exit_code,
         "start_ns": plan.start_ns,
-        "topics": {
-            topic: {
-                "sensor": sensor.name,
-                "driver": sensor.driver,
-                "messages": plan.bag.topics[topic].count,
-            }
-            for sensor in plan.found.sensors
-            for topic in sensor.topics
-        },
-        "left_out": plan.found.left_out,
         "streams": {
             name: {key: s[key] for key in ("samples", "lost", "unknown_losses", "incomplete")}
             for name, s in outcome.streams.items()
         },
-        "calibrated": plan.calibration.text is not None,
-        "poses": None if plan.poses is None else plan.poses.describe(),
-        "notes": plan.notes,
+        **plan.describe_result(),
         "faults": outcome.faults,
-        "drops": plan.drops,
         **{key: happened[key] for key in ("state", "verdict", "reasons", "remarks")},
     }
     emit(result, args, lambda _: _format_text(plan, outcome, happened))
     return exit_code
 
 
-def _format_text(plan: Plan, outcome: Outcome, happened: dict[str, Any]) -> str:
-    lines = [f"{t} -> {sensor.name}" for sensor in plan.found.sensors for t in sensor.topics]
-    lines += [] if plan.poses is None else [plan.poses.describe()]
-    lines += [f"left out: {topic}: {why}" for topic, why in plan.found.left_out.items()]
-    lines += plan.notes
-    lines += [f"fault: {fault}" for fault in outcome.faults]
-    if not plan.found.counts_losses:
-        lines.append(f"note: {DROPS}")
+def _format_text(plan: ImportPlan, outcome: Outcome, happened: dict[str, Any]) -> str:
+    lines = plan.format_result(outcome)
     lines += [f"state     {happened['state'] or 'unreadable'}", *format_verdict(happened)]
     lines.append(f"session {outcome.session}")
     return "\n".join([format_streams(outcome.streams, "ended"), *map(clean, lines)])

@@ -1,6 +1,6 @@
-"""Plan of an import: what each topic of a recording becomes, and what is lost.
+"""Plan of the import of a bag: what each topic becomes, and what is lost.
 
-`plan_import` opens the topics with their drivers, as the import itself does, and writes nothing but
+`plan_bag` opens the topics with their drivers, as the import itself does, and writes nothing but
 a config in a temporary folder.
 """
 
@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from recorder.common.errors import ConfigFaultsError, FormatError, SourceError, UsageError
+from recorder.cli.import_kinds import ImportPlan, load_config
+from recorder.common.errors import FormatError, SourceError, UsageError
 from recorder.common.text_format import clean
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from recorder.perception.recorded_calibration import RecordedCalibration
     from recorder.perception.recorded_poses import Trajectory
     from recorder.perception.recordings import Findings
+    from recorder.recording.foreground import Outcome
     from recorder.recording.supervisor.driver_registry import CheckResult
 
 _LIDAR_FRAME: Final = "os_sensor"  # of Ouster's ROS driver
@@ -36,8 +38,8 @@ DROPS: Final = (
 
 
 @dataclass(slots=True)
-class Plan:
-    """Plan of an import.
+class Plan(ImportPlan):
+    """Plan of the import of a bag.
 
     Attributes:
         bag: the recording.
@@ -64,8 +66,68 @@ class Plan:
         """``recorded`` if the recording counts its missing messages, else ``unknown``."""
         return "recorded" if self.found.counts_losses else "unknown"
 
+    @property
+    def duration_s(self) -> float:
+        return self.bag.duration_s
 
-def plan_import(args: argparse.Namespace, folder: Path) -> Plan:
+    def describe(self) -> dict[str, Any]:
+        return describe_plan(self)
+
+    def format(self) -> str:
+        return format_plan(self)
+
+    def draft(self) -> str:
+        return draft_map(self)
+
+    def describe_origin(self) -> dict[str, Any]:
+        return {
+            "from": str(self.bag.path.absolute()),
+            "profile": self.bag.profile,
+            "topics": {s.name: s.topic or list(s.topics) for s in self.found.sensors},
+            "left_out": dict(self.found.left_out),
+            "poses": self._describe_poses(),
+            "drops": self.drops,
+        }
+
+    def describe_result(self) -> dict[str, Any]:
+        return {
+            "topics": {
+                topic: {
+                    "sensor": sensor.name,
+                    "driver": sensor.driver,
+                    "messages": self.bag.topics[topic].count,
+                }
+                for sensor in self.found.sensors
+                for topic in sensor.topics
+            },
+            "left_out": self.found.left_out,
+            "calibrated": self.calibration.text is not None,
+            "poses": self._describe_poses(),
+            "notes": self.notes,
+            "drops": self.drops,
+        }
+
+    def format_result(self, outcome: Outcome) -> list[str]:
+        lines = [f"{t} -> {sensor.name}" for sensor in self.found.sensors for t in sensor.topics]
+        lines += [] if self.poses is None else [self.poses.describe()]
+        lines += [f"left out: {topic}: {why}" for topic, why in self.found.left_out.items()]
+        lines += self.notes
+        lines += [f"fault: {fault}" for fault in outcome.faults]
+        if not self.found.counts_losses:
+            lines.append(f"note: {DROPS}")
+        return lines
+
+    def complete(self, session: Path) -> None:
+        from recorder.perception.recorded_poses import write_poses
+
+        if self.poses is not None:
+            write_poses(session, self.poses)
+
+    def _describe_poses(self) -> str | None:
+        return None if self.poses is None else self.poses.describe()
+
+
+def plan_bag(args: argparse.Namespace, folder: Path) -> Plan:
     """Read the recording, and write the config of its session into a folder.
 
     Raises:
@@ -77,9 +139,6 @@ def plan_import(args: argparse.Namespace, folder: Path) -> Plan:
 
     wanted = None if args.topics is None else _parse_topics(args.topics)
     choices = ImportMap() if args.map is None else read_import_map(args.map)
-    if not str(args.file.absolute()).isprintable():
-        text = "a source cannot name the file: rename the file or folder with control characters"
-        raise UsageError(f"{args.file}: {text}")
     try:
         with Bag(args.file) as bag:
             return _plan(args, bag, wanted, choices, folder)
@@ -150,10 +209,6 @@ def _write_config(
     calibration: str | None = None,
 ) -> Config:
     """Write and load the config of the session, which plays the recording as any config can."""
-    import yaml
-
-    from recorder.recording.supervisor.driver_registry import load
-
     sensors: dict[str, Any] = {}
     for sensor in found.sensors:
         source = f"bag:{bag.path.absolute()}" + (f"#{sensor.topic}" if sensor.topic else "")
@@ -163,17 +218,7 @@ def _write_config(
         if sensor.driver == "ouster" and args.metadata is not None:
             entry["metadata"] = str(args.metadata.absolute())
         sensors[sensor.name] = entry | dict(choices.of(sensor.topic).options)
-    values: dict[str, Any] = {"version": 1, "sensors": sensors}
-    if calibration is not None:
-        values["calibration"] = "calibration.yaml"
-        (folder / "calibration.yaml").write_text(calibration)
-    path = folder / "config.yaml"
-    path.write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
-    try:
-        return load(path)
-    except ConfigFaultsError as error:
-        faults = (f"{each.key.removeprefix('sensors.')}: {each.problem}" for each in error.errors)
-        raise UsageError("; ".join(faults)) from None
+    return load_config(folder, sensors, calibration)
 
 
 def _explain_empty(bag: Bag, found: Findings) -> str:

@@ -1,4 +1,4 @@
-"""``recorder view SESSION``: play a recorded session in the dashboard of the live view."""
+"""``recorder view SESSION``: play a session or archive in the dashboard of the live view."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the session, the server's address, and the access options."""
     parser.add_argument(
-        "session", type=Path, metavar="SESSION", help="play the session in this folder"
+        "session",
+        type=Path,
+        metavar="SESSION",
+        help="play the session in this folder, or an archive that `recorder import` takes",
     )
     parser.add_argument(
         "--port",
@@ -54,11 +57,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM; return 0."""
+    from recorder.cli.viewed_archive import import_while_viewed, is_archive
+
+    settings = _make_settings(args)
+    if not is_archive(args.session):
+        return _serve(args, args.session, settings)
+    with import_while_viewed(args.session) as session:
+        return _serve(args, session, settings)
+
+
+def _serve(args: argparse.Namespace, session: Path, settings: LiveSettings) -> int:
     import asyncio
 
     from recorder.viewers.live.playback_backend import serve_session
-
-    settings = _make_settings(args)
 
     def announce(url: str, name: str, problems: Mapping[str, str]) -> None:
         for stream, text in problems.items():
@@ -67,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.flush()  # a program that waits for the address reads it from a pipe
         open_in_browser(url, unless=args.no_browser)
 
-    asyncio.run(serve_session(args.session, settings, announce, speed=args.speed))
+    asyncio.run(serve_session(session, settings, announce, speed=args.speed))
     return 0
 
 

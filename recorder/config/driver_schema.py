@@ -21,7 +21,12 @@ SESSION_SCHEME = "session"
 """Scheme that replays a recorded sensor; the kit implements it for every driver."""
 SESSION_SCHEMES = (SESSION_SCHEME, "packets")
 """Schemes of sources that are a sensor of a session: DIR[#SENSOR]."""
-_SESSION_HELP = "replay of a recorded sensor: session:DIR or session:DIR#SENSOR"
+DATASET_SCHEMES: Mapping[str, str] = {
+    "ncore": "PATH#PART: a sensor of an NCore sequence (JSON, .zarr.itar, .zarr)",
+    "edgefirst": "PATH#PART: a sensor of an EdgeFirst dataset",
+}
+"""Schemes of sources that are a sensor of a dataset; the kit implements them for every driver."""
+_SESSION_HELP = "replay of a recorded sensor: DIR[#SENSOR], or FILE.vrs[#SENSOR] (packed)"
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 
 
@@ -41,8 +46,8 @@ class DriverSchema:
         name: the driver's name in a config: a module of ``drivers`` or a dotted module name.
         description: one line for users.
         options: table of its own config keys.
-        schemes: the source schemes that the driver takes, with one line each; ``session`` is always
-            among them.
+        schemes: the source schemes that the driver takes, with one line each; ``session`` and
+            those of datasets are always among them.
         live_schemes: those of devices; sources of all others are played.
         stream_suffixes: suffixes of the sensor's name in further streams (``_imu``), so that two
             sensors with the same stream are reported before anything starts.
@@ -57,7 +62,7 @@ class DriverSchema:
 
     def __post_init__(self) -> None:
         if SESSION_SCHEME not in self.schemes:
-            schemes = {**self.schemes, SESSION_SCHEME: _SESSION_HELP}
+            schemes = {**self.schemes, SESSION_SCHEME: _SESSION_HELP, **DATASET_SCHEMES}
             object.__setattr__(self, "schemes", schemes)
         for scheme in self.schemes:
             if not _SCHEME.fullmatch(scheme):

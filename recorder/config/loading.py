@@ -24,7 +24,7 @@ from msgspec import structs
 from recorder.common.errors import ConfigError, ConfigFaultsError, UsageError
 from recorder.common.files import find_numbered_files
 from recorder.common.secret_masking import mask_value
-from recorder.config.driver_schema import SESSION_SCHEMES, DriverSchema
+from recorder.config.driver_schema import DATASET_SCHEMES, SESSION_SCHEMES, DriverSchema
 from recorder.config.expressions import compile_expression
 from recorder.config.names import STREAM_NAME, check_template
 from recorder.config.options import OptionReader, OptionTable, suggest
@@ -53,7 +53,7 @@ T = TypeVar("T")
 SchemaOf = Callable[[str], DriverSchema]
 """Function from a driver's name to its schema; raises ConfigError for an unknown driver."""
 
-RECORDING_SCHEMES = frozenset({"vrs", "mcap", "bag"})
+RECORDING_SCHEMES = frozenset({"vrs", "mcap", "bag", *DATASET_SCHEMES})
 """Schemes whose address may name a part of the recording after a ``#``."""
 FILE_SCHEMES = frozenset({"file", "pcap", "osf", *RECORDING_SCHEMES, *SESSION_SCHEMES})
 """Schemes whose address is a path, relative to the config, that must exist."""

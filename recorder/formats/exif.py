@@ -4,20 +4,26 @@
 
     tiff = encode_exif(Exif(t_ns=..., latitude_deg=52.5, longitude_deg=13.4))
     jpeg = insert_exif(jpeg, tiff)               # the coded data are unchanged
+    read_exif(find_exif(jpeg)).t_ns              # of files of any program
 """
 
 from __future__ import annotations
 
 import functools
+import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
+from typing import Any
 
 from recorder.common.errors import ArchiveError
 
 _ASCII, _BYTE, _SHORT, _LONG, _RATIONAL, _UNDEFINED = 2, 1, 3, 4, 5, 7
+_SIZES = {_ASCII: 1, _BYTE: 1, _SHORT: 2, _LONG: 4, _RATIONAL: 8, _UNDEFINED: 1}
+_DETAIL, _GPS = 0x8769, 0x8825
+_PNG = b"\x89PNG\r\n\x1a\n"
 _SOI, _APP0, _APP1, _APP15, _COM = b"\xff\xd8", 0xE0, 0xE1, 0xEF, 0xFE
 _IDENTIFIER = b"Exif\0\0"
 _MOST = 65_533 - len(_IDENTIFIER)  # bytes of EXIF in a segment
@@ -246,3 +252,134 @@ def insert_exif(jpeg: bytes, exif: bytes) -> bytes:
     if jpeg[at : at + 1] != b"\xff":
         raise ArchiveError("is a broken JPEG")
     return b"".join([*kept, memoryview(jpeg)[at:]])
+
+
+@dataclass(frozen=True)
+class FoundExif:
+    """What a picture's EXIF states; None and "" where it does not.
+
+    Attributes:
+        t_ns: time of the picture, epoch ns; only if it is finer than a second.
+        latitude_deg, longitude_deg, altitude_m: position.
+        exposure_s: exposure time.
+        software: the program that wrote it.
+        comment: text of the comment.
+    """
+
+    t_ns: int | None = None
+    latitude_deg: float | None = None
+    longitude_deg: float | None = None
+    altitude_m: float | None = None
+    exposure_s: float | None = None
+    software: str = ""
+    comment: str = ""
+
+
+def find_exif(image: bytes) -> bytes:
+    """Return the TIFF structure in a JPEG or PNG, or in its beginning; b"" without any."""
+    if image.startswith(_SOI):
+        at = 2
+        while image[at : at + 1] == b"\xff" and image[at + 1 : at + 2] not in (b"", b"\xda"):
+            size = int.from_bytes(image[at + 2 : at + 4], "big")
+            body = image[at + 4 : at + 2 + size]
+            if image[at + 1] == _APP1 and body.startswith(_IDENTIFIER):
+                return body[len(_IDENTIFIER) :]
+            at += 2 + max(2, size)
+    elif image.startswith(_PNG):
+        at = len(_PNG)
+        while len(image) >= at + 8:
+            size, kind = struct.unpack_from(">I4s", image, at)
+            if kind == b"eXIf":
+                return image[at + 8 : at + 8 + size]
+            at += 12 + size
+    return b""
+
+
+def remove_exif(jpeg: bytes) -> bytes:
+    """Return a JPEG without its first segment of EXIF."""
+    tiff = find_exif(jpeg)
+    whole = b"\xff\xe1" + struct.pack(">H", 2 + len(_IDENTIFIER) + len(tiff)) + _IDENTIFIER + tiff
+    return jpeg.replace(whole, b"", 1) if tiff else jpeg
+
+
+def read_exif(tiff: bytes) -> FoundExif:
+    """Read a TIFF structure of EXIF; what is damaged counts as missing."""
+    order = {b"II": "<", b"MM": ">"}.get(tiff[:2])
+    if order is None:
+        return FoundExif()
+    try:
+        zero = _read_ifd(tiff, _unpack(order, "I", tiff, 4), order)
+        detail = _read_ifd(tiff, zero[_DETAIL], order) if _DETAIL in zero else {}
+        places = _read_ifd(tiff, zero[_GPS], order) if _GPS in zero else {}
+    except (struct.error, TypeError, KeyError):
+        return FoundExif()
+    exposure = detail.get(0x829A)
+    comment = detail.get(0x9286, b"")
+    text = comment[8:].decode("utf-16-le" if order == "<" else "utf-16-be", "replace")
+    altitude = _single(places.get(6))
+    if altitude is not None and places.get(5) in (1, b"\x01"):
+        altitude = -altitude
+    return FoundExif(
+        _read_time(detail),
+        _read_angle(places.get(2), places.get(1), "S"),
+        _read_angle(places.get(4), places.get(3), "W"),
+        altitude,
+        _single(exposure),
+        str(zero.get(0x0131, "")),
+        text if comment[:7] == b"UNICODE" else "",
+    )
+
+
+def _unpack(order: str, code: str, data: bytes, at: int) -> int:
+    value: int = struct.unpack_from(order + code, data, at)[0]
+    return value
+
+
+def _read_ifd(tiff: bytes, at: int, order: str) -> dict[int, Any]:
+    """Return the values of a directory by tag: texts, bytes, whole numbers, lists of shares."""
+    found: dict[int, Any] = {}
+    for number in range(_unpack(order, "H", tiff, at)):
+        place = at + 2 + 12 * number
+        tag, kind, count = struct.unpack_from(order + "HHI", tiff, place)
+        size = _SIZES.get(kind, 0) * count
+        start = place + 8 if size <= 4 else _unpack(order, "I", tiff, place + 8)
+        raw = tiff[start : start + size]
+        if not size or len(raw) != size:
+            continue
+        if kind == _ASCII:
+            found[tag] = raw.rstrip(b"\0").decode("ascii", "replace")
+        elif kind == _RATIONAL:
+            pairs = struct.unpack(f"{order}{2 * count}I", raw)
+            shares = zip(pairs[::2], pairs[1::2], strict=True)
+            found[tag] = [above / below if below else None for above, below in shares]
+        elif kind in (_SHORT, _LONG) and count == 1:
+            found[tag] = _unpack(order, "H" if kind == _SHORT else "I", raw, 0)
+        else:
+            found[tag] = raw
+    return found
+
+
+def _read_time(detail: Mapping[int, Any]) -> int | None:
+    fraction = str(detail.get(0x9291) or detail.get(0x9290) or "").strip()
+    offset = str(detail.get(0x9011) or detail.get(0x9010) or "+00:00")
+    shift = re.fullmatch(r"([+-])(\d\d):(\d\d)", offset)
+    if not fraction.isdecimal() or shift is None:
+        return None
+    try:
+        moment = datetime.strptime(str(detail.get(0x9003)), "%Y:%m:%d %H:%M:%S")
+    except ValueError:
+        return None
+    ahead_s = (int(shift[2]) * 60 + int(shift[3])) * (60 if shift[1] == "+" else -60)
+    seconds = int(moment.replace(tzinfo=UTC).timestamp()) - ahead_s
+    return seconds * 1_000_000_000 + int(fraction[:9].ljust(9, "0"))
+
+
+def _read_angle(parts: Any, side: Any, negative: str) -> float | None:
+    if not isinstance(parts, list) or len(parts) != 3 or None in parts:
+        return None
+    angle = float(parts[0] + parts[1] / 60 + parts[2] / 3600)
+    return -angle if side == negative else angle
+
+
+def _single(values: Any) -> float | None:
+    return float(values[0]) if isinstance(values, list) and values and values[0] else None

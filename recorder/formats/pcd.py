@@ -1,13 +1,14 @@
-"""Encoder of PCD files: point clouds with named fields (Point Cloud Library, PCD format 0.7).
+"""Codec of PCD files: point clouds with named fields (Point Cloud Library, PCD format 0.7).
 
 ::
 
     data = encode_pcd(points)                    # points: structured array [n]
+    points, viewpoint = decode_pcd(data, "a.pcd")
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ import numpy.typing as npt
 from recorder.common.errors import FormatError
 
 _TYPES = {"f": "F", "i": "I", "u": "U"}
+_KINDS = {ours: kind for kind, ours in _TYPES.items()}
+_KEYS = ("FIELDS", "SIZE", "TYPE", "POINTS", "DATA")
+_LONGEST_HEADER = 1 << 16
 _AT_ORIGIN = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
 
 
@@ -65,3 +69,74 @@ def pcd_header(dtype: np.dtype[Any], count: int, viewpoint: Sequence[float] = _A
         "DATA binary\n",
     ]
     return "\n".join(lines).encode()
+
+
+def decode_pcd(data: bytes, where: str) -> tuple[npt.NDArray[Any], tuple[float, ...]]:
+    """Decode a PCD, binary or ASCII.
+
+    Args:
+        data: the file.
+        where: its name, for messages.
+
+    Returns:
+        points, structured [n], fields of several values with that shape; and the viewpoint: x, y,
+        z and the quaternion w, x, y, z.
+
+    Raises:
+        FormatError: the file is damaged, or compressed.
+    """
+    lines: dict[str, list[str]] = {}
+    at = 0
+    while "DATA" not in lines:
+        end = data.find(b"\n", at, _LONGEST_HEADER)
+        if end < 0:
+            raise FormatError(f"{where}: is no PCD: its header has no end")
+        key, *values = data[at:end].decode("ascii", "replace").split() or ["#"]
+        lines.setdefault(key.upper(), values)
+        at = end + 1
+    if missing := [key for key in _KEYS if not lines.get(key)]:
+        raise FormatError(f"{where}: is no PCD: its header has no {missing[0]}")
+    try:
+        dtype, count = _parse_fields(lines), int(lines["POINTS"][0])
+        place = tuple(map(float, lines.get("VIEWPOINT", ()))) or _AT_ORIGIN
+        if count < 0 or len(place) != len(_AT_ORIGIN):
+            raise ValueError
+    except (ValueError, KeyError, TypeError, IndexError):
+        raise FormatError(f"{where}: is no PCD: its header is damaged") from None
+    match lines["DATA"][0].lower():
+        case "binary":
+            if len(data) - at < count * dtype.itemsize:
+                raise FormatError(f"{where}: is cut: it has no {count} points")
+            return np.frombuffer(data, dtype, count, at), place
+        case "ascii":
+            return _parse_text(data[at:], dtype, count, where), place
+    raise FormatError(f"{where}: DATA {lines['DATA'][0]} is not read")
+
+
+def _parse_fields(lines: Mapping[str, Sequence[str]]) -> np.dtype[Any]:
+    counts = lines.get("COUNT") or ["1"] * len(lines["FIELDS"])
+    fields = []
+    for name, size, kind, count in zip(
+        lines["FIELDS"], lines["SIZE"], lines["TYPE"], counts, strict=True
+    ):
+        shape = () if int(count) == 1 else (int(count),)
+        fields.append((name, f"<{_KINDS[kind.upper()]}{int(size)}", shape))
+    return np.dtype(fields)
+
+
+def _parse_text(data: bytes, dtype: np.dtype[Any], count: int, where: str) -> npt.NDArray[Any]:
+    rows = data.split()
+    width = sum(int(np.prod(dtype[name].shape, dtype=int)) for name in dtype.names or ())
+    if count * width != len(rows):
+        raise FormatError(f"{where}: is cut, or no table of {count} points")
+    points = np.empty(count, dtype)
+    try:
+        values = np.array(rows, np.float64).reshape(count, width)
+    except ValueError:
+        raise FormatError(f"{where}: has a value that is no number") from None
+    start = 0
+    for name in dtype.names or ():
+        stop = start + int(np.prod(dtype[name].shape, dtype=int))
+        points[name] = values[:, start:stop].reshape(count, *dtype[name].shape)
+        start = stop
+    return points

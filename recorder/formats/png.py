@@ -210,6 +210,20 @@ def insert_exif(png: bytes, exif: bytes) -> bytes:
     return png[:first] + _chunk(b"eXIf", exif) + png[first:]
 
 
+def read_text(png: bytes) -> dict[str, str]:
+    """Return the texts (``tEXt``) before a PNG's image data, by keyword."""
+    found, at = {}, len(MAGIC)
+    while png.startswith(MAGIC) and len(png) >= at + 8:
+        size, kind = struct.unpack_from(">I4s", png, at)
+        if kind == b"IDAT":
+            break
+        if kind == b"tEXt":
+            keyword, _, value = png[at + 8 : at + 8 + size].partition(b"\0")
+            found[keyword.decode("latin-1")] = value.decode("latin-1")
+        at += 12 + size
+    return found
+
+
 def _rows(picture: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     """Return the picture's bytes in PNG's order, u1 [height, bytes of a row]."""
     values = picture.astype(picture.dtype.newbyteorder(">"), copy=False)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from recorder.codecs import PICTURE_FORMATS
 from recorder.codecs.beams import PACKETS
 from recorder.codecs.raw_pixels import raw_pixels
+from recorder.codecs.rays import DETECTIONS
 from recorder.codecs.streams import StreamSpec
 from recorder.session.stream import Stream
 
@@ -55,6 +56,11 @@ def cloud_channel(stream: Stream | StreamSpec) -> str | None:
     formats = {name: entry["format"] for name, entry in _get_meta(stream).items()}
     found = (name for name, found in formats.items() if found == "points" and name != PACKETS)
     return next(found, None)
+
+
+def has_detections(stream: Stream | StreamSpec) -> bool:
+    """Return whether the points of a stream are a radar's detections."""
+    return DETECTIONS in _get_meta(stream)
 
 
 def has_ouster_sweeps(stream: Stream | StreamSpec) -> bool:

@@ -45,7 +45,7 @@ def entry(address: str = "", name: str = "cam", driver: str = "fakes.good") -> S
 def test_the_schema_of_a_driver(fakes: Path) -> None:
     schema = driver_schema("fakes.good")
     assert schema.options == {"fps": Option("float", 10.0, minimum=1)}
-    assert list(schema.schemes) == ["sim", "file", "net", "session"]
+    assert list(schema.schemes) == ["sim", "file", "net", "session", "ncore", "edgefirst"]
     assert schema.live_schemes == {"net"}
     assert type(schema).from_wire(schema.to_wire()) == schema
 

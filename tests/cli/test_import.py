@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 
 from recorder.cli import main
-from recorder.cli.import_command import _derive_name, show_played
+from recorder.cli.import_command import derive_name, show_played
+from tests.formats.vrs.foreign import write_records
 
 
 def test_the_bar_follows_the_slowest_sensor_that_plays() -> None:
@@ -54,7 +56,34 @@ def test_a_session_is_named_after_its_file(tmp_path: Path) -> None:
     ):
         file = tmp_path / name
         file.touch()
-        assert _derive_name(file) == wanted
+        assert derive_name(file) == wanted
     bag = tmp_path / "bag.v2"
     bag.mkdir()
-    assert _derive_name(bag) == "bag.v2"
+    assert derive_name(bag) == "bag.v2"
+
+
+@pytest.mark.parametrize("option", ["--plan", "--format=json"])
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda data: data[:40], "40 bytes are no VRS file"),
+        (lambda data: data[:90], "ends at byte 90"),
+        (lambda data: b"text" * 50, "is no VRS file"),
+        (lambda data: data[:76] + b"VRS9" + data[80:], "is of the unknown version b'VRS9'"),
+        (lambda data: data[:88] + bytes(4) + data[92:], "is no description record"),
+    ],
+)
+def test_a_vrs_file_that_cannot_be_read_is_one_error(
+    change: Callable[[bytes], bytes],
+    reason: str,
+    option: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = write_records(tmp_path / "a.vrs", (1.0, b"a"))
+    file.write_bytes(change(file.read_bytes()))
+    root = tmp_path / "root"
+    assert main(["import", str(file), "--root", str(root), option]) == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1 and reason in message and str(file) in message
+    assert not root.exists()

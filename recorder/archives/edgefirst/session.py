@@ -11,6 +11,7 @@ from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst.cameras import CameraFiles
 from recorder.archives.edgefirst.dataset_index import Entry
 from recorder.archives.edgefirst.pipeline import Pipeline
+from recorder.archives.edgefirst.recorded_radar import CubeFiles, DetectionFiles, is_cube
 from recorder.archives.edgefirst.rows import RowMaker
 from recorder.archives.edgefirst.samples import PoseWalk, Split, find_places
 from recorder.archives.edgefirst.sensors import LidarFiles, RadarFiles
@@ -19,7 +20,7 @@ from recorder.archives.shared_options import choose_boxes, choose_cuboids, note_
 from recorder.common.errors import ArchiveError
 from recorder.formats.zip.writer import Container
 from recorder.perception.ego_motion import EgoMotion
-from recorder.perception.frames import kind_of
+from recorder.perception.frames import has_detections, kind_of
 from recorder.perception.labels import cuboid_files
 from recorder.perception.poses import Identity, find_poses
 from recorder.session.stream import Stream
@@ -80,10 +81,13 @@ class SessionPacker:
         context.notes.add_absent()
         context.notes.add_bus_streams(context.streams)
         found: dict[str, list[Stream]] = {"camera": [], "lidar": [], "radar": []}
+        cubes = []
         for stream in context.streams:
             if (kind := kind_of(stream)) in found:
                 if context.has_samples(stream):
-                    found[kind].append(stream)
+                    found["radar" if has_detections(stream) else kind].append(stream)
+            elif is_cube(stream) and context.has_samples(stream):
+                cubes.append(stream)
             elif not len(stream):
                 context.notes.add("no sample was recorded", stream.name)
         if not found["camera"]:
@@ -103,15 +107,21 @@ class SessionPacker:
         if project and not any(camera.projects for camera in cameras):
             context.notes.add("no camera is calibrated: no depth in pictures", "session")
             project = False
-        self._lidar = self._radar = None
+        self._lidar = None
+        self._radar: RadarFiles | DetectionFiles | None = None
         if lidar := self._choose_sensor("lidar", found["lidar"]):
             with context.locate_errors(lidar.name):
                 self._lidar = LidarFiles(context, lidar, project=project)
                 if project and self._lidar.pose is None:
                     context.notes.add("not in the calibration: no depth in pictures", lidar.name)
+        self._cubes = None
         if radar := self._choose_sensor("radar", found["radar"]):
             with context.locate_errors(radar.name):
-                self._radar = RadarFiles(context, radar)
+                make = DetectionFiles if has_detections(radar) else RadarFiles
+                self._radar = make(context, radar)
+        if cubes and not isinstance(self._radar, RadarFiles):
+            with context.locate_errors(cubes[0].name):
+                self._cubes = CubeFiles(context, cubes[0])
         self._entry.facts["lost"] = context.notes.add_losses()
         context.notes.add_recovery()
         return cameras
@@ -161,7 +171,8 @@ class SessionPacker:
             context, camera, sequence, self._entry.base, walk, self._tolerance_ns, *labels
         )
         start_ns = context.session.whole.start_ns or 0
-        sensors = [files for files in (self._lidar, self._radar) if files is not None]
+        known = (self._lidar, self._radar, self._cubes)
+        sensors = [files for files in known if files is not None]
         motion = EgoMotion(
             find_poses(context.session.whole, context.calibration, context.options["poses"])
         )

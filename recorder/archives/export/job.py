@@ -30,6 +30,7 @@ from recorder.archives.export.whole_files import (
     write_table,
 )
 from recorder.archives.sample_workers import read_ahead
+from recorder.codecs.rays import DURATION
 from recorder.codecs.streams import TIME_CHANNELS
 from recorder.common.errors import FormatError, RecorderError, UsageError
 from recorder.perception.calibration import Calibration, read_calibration
@@ -180,7 +181,7 @@ def _choose_channels(stream: Stream, wanted: Wanted) -> list[str]:
     if kind == "radar":
         return ["iq"]
     if (cloud := cloud_channel(stream)) is not None:
-        return [cloud]
+        return [name for name in (cloud, DURATION) if name in stream.meta]
     for name in wanted.channels or ():
         if name not in (pictures := sweep_pictures(stream)):
             fits = ", ".join(pictures)

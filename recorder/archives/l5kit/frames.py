@@ -8,7 +8,14 @@ import numpy as np
 
 from recorder.archives.context import PackingContext
 from recorder.common.errors import SessionError
-from recorder.perception.frames import Kind, kind_of, mean_period_ns, stamp_span_ns, time_windows
+from recorder.perception.frames import (
+    Kind,
+    has_detections,
+    kind_of,
+    mean_period_ns,
+    stamp_span_ns,
+    time_windows,
+)
 from recorder.perception.poses import Times
 from recorder.session.stream import Stream
 
@@ -87,7 +94,7 @@ def choose_frames(context: PackingContext) -> FrameTimes:
         return FrameTimes.from_stream(stream)
     timed = [s for s in context.streams if s.has_times and len(s)]
     for kind in _FRAMED:
-        found = [s for s in timed if kind_of(s) == kind]
+        found = [s for s in timed if kind_of(s) == kind and not has_detections(s)]
         if not found:
             continue
         if kind != "lidar":

@@ -67,14 +67,18 @@ def topic_feed(
             with context.locate_errors(stream.name, index):
                 if (message := next(found, None)) is None:
                     return
-            # Samples that may be so large come one by one.
-            number, source_ns = (
-                int.from_bytes(message.frames[at[name]], "little") for name in (NUMBER, SOURCE_TIME)
+            times = np.atleast_1d(message.t_mono_ns).tolist()
+            numbers, sources = (
+                np.frombuffer(message.frames[at[name]], "<u8").tolist()
+                for name in (NUMBER, SOURCE_TIME)
             )
-            (t_ns,) = np.atleast_1d(message.t_mono_ns).tolist()
-            part = message.frames[at[MESSAGE]]
-            yield Entry(topic.name, t_ns, source_ns or t_ns, number & _SEQUENCE, [part])
-            index += 1
+            joined, end = memoryview(message.frames[at[MESSAGE]]).cast("B"), 0
+            for t_ns, number, source_ns, size in zip(
+                times, numbers, sources, message.sizes[0], strict=True
+            ):
+                part, end = joined[end : end + size], end + size
+                yield Entry(topic.name, t_ns, source_ns or t_ns, number & _SEQUENCE, [part])
+            index += len(times)
 
     return Feed(stream.name, [packed], entries)
 

@@ -21,7 +21,7 @@ from recorder.archives.ncore.format.manifest import Manifest
 from recorder.archives.ncore.format.point_clouds import PointCloudsWriter
 from recorder.archives.ncore.format.sequence import DEFAULT, SequenceWriter
 from recorder.archives.ncore.mapping.camera_labels import pack_camera_labels
-from recorder.archives.ncore.mapping.clouds import make_point_lidar
+from recorder.archives.ncore.mapping.clouds import make_point_sensor
 from recorder.archives.ncore.mapping.depth import DEPTH, pack_depth
 from recorder.archives.ncore.mapping.labels import pack_clouds, pack_cuboids, pack_masks
 from recorder.archives.ncore.mapping.placing import place_rig
@@ -59,7 +59,7 @@ from recorder.session.stream import Stream
 _KINDS: Mapping[str, Callable[[PackingContext, Stream], Sensor]] = {
     "camera": Camera,
     "lidar": lambda context, stream: (
-        Lidar(context, stream) if has_ouster_sweeps(stream) else make_point_lidar(context, stream)
+        Lidar(context, stream) if has_ouster_sweeps(stream) else make_point_sensor(context, stream)
     ),
     "radar": Radar,
 }

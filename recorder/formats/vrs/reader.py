@@ -119,13 +119,18 @@ class VrsReader(Closeable):
         end: end of the last whole record.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, most_bytes: int | None = None) -> None:
         """Open a file.
+
+        Args:
+            path: the file.
+            most_bytes: largest data of a record that are read; larger ones are a FormatError.
 
         Raises:
             FormatError: the file is not a VRS file, or its description is not whole.
         """
         self.path = path
+        self._most_bytes = most_bytes
         self._file = ChunkedFile(path)
         try:
             self._open()
@@ -332,18 +337,27 @@ class VrsReader(Closeable):
         """Read a record's header and its data, uncompressed.
 
         Raises:
-            FormatError: the record is not at the place in the index, or the data do not decompress.
+            FormatError: the record is not at the place in the index, is too large, or its data do
+                not decompress.
         """
-        raw = self._file.read(record.offset, record.size)
         size = self.header.record_header_bytes
+        self._check_size(record, record.size - size)
+        raw = self._file.read(record.offset, record.size)
         header = RecordHeader.unpack(raw) if len(raw) >= size else None
         if header is None or header.size != record.size or header.stream != record.stream:
             raise FormatError(f"{self.where(record)}: is not there")
         data = raw[size:]
         if header.uncompressed_size:
             kind, whole = header.compression, header.uncompressed_size
+            self._check_size(record, whole)
             data = self._locate_errors(record, lambda: decompress(kind, data, whole))
         return header, data
+
+    def _check_size(self, record: VrsRecord, size: int) -> None:
+        if self._most_bytes is not None and size > self._most_bytes:
+            raise FormatError(
+                f"{self.where(record)}: has {size} bytes; at most {self._most_bytes} are read"
+            )
 
     def blocks(self, record: VrsRecord) -> list[Block]:
         """Read the blocks of a record; see `VrsRecord.blocks`."""

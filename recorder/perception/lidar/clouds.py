@@ -21,6 +21,7 @@ import numpy as np
 from recorder.bus.wire import Message
 from recorder.codecs.beams import BEAMS
 from recorder.codecs.points import Column, points_dtype, unpack_points
+from recorder.codecs.rays import DIRECTION
 from recorder.codecs.streams import StreamSpec
 from recorder.common.errors import FormatError
 from recorder.perception.encoded import EncodedSamples
@@ -34,6 +35,7 @@ from recorder.perception.lidar.points import (
     Values,
     find_times,
 )
+from recorder.perception.lidar.rays import RayPoints
 from recorder.session.stream import Stream
 
 XYZ: Final = "xyz"
@@ -94,7 +96,10 @@ def make_point_source(spec: StreamSpec) -> PointSource:
     Raises:
         FormatError: the stream's metadata or columns cannot be used.
     """
-    return make_range_source(spec) if cloud_channel(spec) is None else CloudPoints(spec)
+    if (name := cloud_channel(spec)) is None:
+        return make_range_source(spec)
+    columns = spec.channel(name).columns
+    return RayPoints(spec) if DIRECTION in {c.name for c in columns} else CloudPoints(spec)
 
 
 def make_range_source(

@@ -187,9 +187,9 @@ class DataRecords:
     def __init__(self, spec: StreamSpec) -> None:
         """Derive the records from the declaration."""
         self._spec = spec
-        self._small = [_is_small(channel) for channel in spec.channels]
-        small = [c for c in spec.channels if _is_small(c)]
-        blocks = [c for c in spec.channels if not _is_small(c)]
+        self._small = [is_small(channel) for channel in spec.channels]
+        small = [c for c in spec.channels if is_small(c)]
+        blocks = [c for c in spec.channels if not is_small(c)]
         videos = [c for c in blocks if CHANNEL_FORMATS[c.format].keyed]
         self._video = _Video(videos[0]) if videos else None
         times = ("t_mono_ns", "t_dev_ns") if spec.device_clock else ("t_mono_ns",)
@@ -305,7 +305,8 @@ class _Video:
         return _VIDEO.pack(width, height, PixelFormat.YUV_I420_SPLIT, *key)
 
 
-def _is_small(channel: ChannelSpec) -> bool:
+def is_small(channel: ChannelSpec) -> bool:
+    """Return whether a channel is a piece of the records' layout, not a block of its own."""
     small = channel.sample_bytes <= SMALL_BYTES
     return small and not channel.variable and not channel.picture
 

@@ -14,6 +14,7 @@ from rosbags.rosbag2 import Reader
 
 from recorder.archives.finalize import ArchiveRequest, finalize
 from recorder.common.clock import SystemClock
+from recorder.formats.recorded_topic import RecordedTopic, topic_spec
 from recorder.formats.ros2.definitions import definition
 from recorder.recording.foreground import Foreground
 from recorder.recording.sessions.session_plan import plan_session
@@ -27,6 +28,7 @@ from tests.drivers.topics.test_played import chat, odometry
 from tests.formats.bags.kit import START_NS, Sent, cdr, write_mcap, write_sqlite
 from tests.formats.ros2.kit import STORE
 from tests.recording.daemon.fakes import Said
+from tests.session.build import Builder
 
 
 @dataclass
@@ -210,3 +212,22 @@ def test_topics_of_several_bags(tmp_path: Path) -> None:
     assert [each.data for each in messages if each.topic in ("/known", "/own")] == [
         each.data for each in (*known, own)
     ]
+
+
+def test_messages_that_come_close_together_are_all_packed(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "drive")
+    topic = RecordedTopic("/chat", "S", "json")
+    spec = topic_spec("ros_chat", topic, bytes_per_sample=20, finite=False, settings={})
+    sent = [bytes([k]) * (k % 5) for k in range(30)]
+    data: dict[str, Any] = {
+        "message": sent,
+        "number": np.arange(7, 37, dtype=np.uint64),
+        "publisher": np.ones(30, np.uint16),
+        "t_source": np.arange(100, 130, dtype=np.uint64),
+    }
+    builder.add(replace(spec, rate_hz=1000.0), count=30, data=data)
+    (result,) = finalize(builder.close(), [ArchiveRequest("mcap", {})])
+    packed = [each for each in read(result.files[0]) if each.topic == "/chat"]
+    assert [each.data for each in packed] == sent
+    assert [each.sequence for each in packed] == list(range(7, 37))
+    assert [each.published_ns for each in packed] == list(range(100, 130))

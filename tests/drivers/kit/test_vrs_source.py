@@ -143,6 +143,55 @@ def test_raw_pictures_are_given_as_pixels(path: Path) -> None:
         assert np.array_equal(item.data["video.avi"], expected[None])
 
 
+@pytest.mark.parametrize(
+    ("pixel_format", "code"),
+    [
+        (PixelFormat.YUV_I420_SPLIT, cv2.COLOR_BGR2YUV_I420),
+        (PixelFormat.YUV_420_NV12, None),
+        (PixelFormat.YUV_420_NV21, None),
+        (PixelFormat.YUY2, cv2.COLOR_BGR2YUV_YUY2),
+    ],
+)
+def test_yuv_is_given_as_pixels(
+    pixel_format: PixelFormat, code: int | None, tmp_path: Path
+) -> None:
+    quarters = np.array(
+        [[[200, 90, 30], [30, 60, 210]], [[10, 180, 20], [120, 120, 120]]], np.uint8
+    )
+    smooth = cv2.resize(quarters, (WIDTH, HEIGHT), interpolation=cv2.INTER_NEAREST)
+    if code is not None:
+        stored = cv2.cvtColor(smooth, code).tobytes()
+    else:  # of OpenCV's planes, the interleaved ones
+        planes = cv2.cvtColor(smooth, cv2.COLOR_BGR2YUV_I420).reshape(-1)
+        luma, u, v = np.split(planes, [WIDTH * HEIGHT, WIDTH * HEIGHT * 5 // 4])
+        pairs = (u, v) if pixel_format is PixelFormat.YUV_420_NV12 else (v, u)
+        stored = luma.tobytes() + np.stack(pairs, 1).tobytes()
+    content = ImageContent(format="raw", width=WIDTH, height=HEIGHT, pixel_format=pixel_format)
+    spec = StreamSpec(214, "test/yuv", {DATA: RecordLayout(content)})
+    writer = VrsWriter.create(tmp_path / "yuv.vrs", PosixDisk(), [spec])
+    next(iter(writer.streams.values())).write(RecordType.DATA, 1.0, stored)
+    writer.finish()
+    for file in writer.files:
+        file.close()
+    _, (item,) = play(open_(CameraDriver, tmp_path / "yuv.vrs"))
+    assert isinstance(item, Sample)
+    (shown,) = np.asarray(item.data["video.avi"])
+    np.testing.assert_allclose(shown.astype(int), smooth.astype(int), atol=6)
+
+
+def test_raw_grey_pictures_keep_their_values_with_codec_copy(path: Path) -> None:
+    spec, items = play(open_(CameraDriver, path, "test/grey", codec="copy"))
+    (channel,) = spec.channels
+    assert (channel.name, channel.dtype, channel.shape) == ("image.y16", "u2", (HEIGHT, WIDTH))
+    assert spec.settings["passed_through"] and channel.pixels is not None
+    for at, item in enumerate(items):
+        assert isinstance(item, Sample)
+        deep = picture(at)[..., 0].astype("<u2") << 8
+        assert np.array_equal(np.asarray(item.data["image.y16"]), deep[None])
+    colour, _ = play(open_(CameraDriver, path, "214-2", codec="copy"))
+    assert colour.channels[0].name == "video.avi" and not colour.settings["passed_through"]
+
+
 def test_an_imus_values_are_found_by_the_usual_names(path: Path) -> None:
     for stream, has_times in (("test/aria", True), ("241-2", False)):
         spec, items = play(open_(XsensDriver, path, stream))

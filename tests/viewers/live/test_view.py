@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +23,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from recorder.session.reader import Session
 from tests.acceptance.command import DEADLINE_S, RECORDER, here
+from tests.formats.vrs.foreign import write_records
 from tests.recording.writer.test_commit import Recording
 from tests.viewers.live.foxglove.client import Client
 from tests.viewers.live.staging import BROWSER, unpack
@@ -263,3 +266,34 @@ async def test_a_desktop_app_connects_where_its_origin_is_permitted(recorded: Pa
         with pytest.raises(InvalidStatus) as refused:
             await Client.open(address(result["url"]), origin="app://other")
         assert refused.value.response.status_code == 403
+
+
+def test_an_archive_is_viewed_as_a_temporary_session(tmp_path: Path) -> None:
+    archive = write_records(
+        tmp_path / "some.vrs", *((1.0 + at / 100, b"a" * at) for at in range(9))
+    )
+    with viewing(archive, "--no-browser") as result:
+        assert result["session"] == "some"
+        with page(result["url"]) as browser:
+            note = browser.until(
+                lambda note, _: (
+                    note.get("type") == "status"
+                    and note["streams"].get("vrs_500_1", {}).get("samples") == 9
+                )
+            )
+            assert note[0]["session_verdict"]["state"] in ("recording", "clean")
+    told = re.search(f"{re.escape(str(archive))} is imported below (.*) and deleted", result["err"])
+    assert told is not None and not Path(told[1]).exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["some.vrs"]
+
+
+def test_an_archive_that_cannot_be_imported_is_one_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    archive = tmp_path / "text.vrs"
+    archive.write_text("text" * 30)
+    ran = here("view", archive)
+    assert ran.code == 2 and len(ran.err) == 2
+    assert ran.err[1] == f"recorder view: {archive}: is no VRS file"
+    assert [path.name for path in tmp_path.iterdir()] == ["text.vrs"]

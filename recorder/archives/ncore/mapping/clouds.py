@@ -29,11 +29,12 @@ from recorder.archives.ncore.format.models import RowOffsetSpinning
 from recorder.archives.ncore.format.point_clouds import Attribute, PointCloudsWriter
 from recorder.archives.ncore.format.rays import EncodedRays, LidarWriter, RayEncoder
 from recorder.archives.ncore.format.sequence import SequenceWriter
+from recorder.archives.ncore.mapping.recorded_rays import RaySensor
 from recorder.archives.ncore.mapping.sensors import Sensor
 from recorder.archives.sample_workers import LIDAR_GROUP, WorkerContext
 from recorder.common.errors import ArchiveError
 from recorder.perception.calibration import Calibration
-from recorder.perception.frames import Times
+from recorder.perception.frames import Times, has_detections
 from recorder.perception.lidar.beams import BeamPoints
 from recorder.perception.lidar.clouds import find_brightness, make_point_source
 from recorder.perception.lidar.points import (
@@ -43,7 +44,9 @@ from recorder.perception.lidar.points import (
     find_times,
     stack_xyz,
 )
+from recorder.perception.lidar.rays import RayPoints
 from recorder.perception.lidar.spinning import DerivedModel, derive_model, with_error
+from recorder.perception.radar.recorded import RETURN_VALUES
 from recorder.session.playback import recorded_spec
 from recorder.session.stream import Stream
 
@@ -262,14 +265,51 @@ class UntimedLidar(Sensor):
         return writer
 
 
-def make_point_lidar(context: PackingContext, stream: Stream) -> Sensor:
-    """Return the packer of a lidar that is recorded as points.
+@dataclass
+class PointRadar(Sensor):
+    """Radar whose detections are recorded as points without times."""
+
+    def __post_init__(self) -> None:
+        self._source = make_point_source(recorded_spec(self.stream))
+
+    def start_ns(self, _index: int, end_ns: int) -> int:
+        return end_ns
+
+    def pack(self, sequence: SequenceWriter) -> Generator[int, None, FrameWriter]:
+        writer = sequence.radar(self.name, metadata=self.metadata())
+        names = [name for name in other_fields(self._source, "t") if name in RETURN_VALUES]
+        for index, start_ns, end_ns in self.samples(self.start_ns):
+            with self.context.locate_errors(self.name, index):
+                points = self._source.read(self.stream, index)[1]
+                kept, direction, distance_m = find_rays(points, np.ones(len(points), np.bool_))
+                values = {name: points[name][kept].astype(np.float32)[None] for name in names}
+                if "noise" in values and "power" in values:
+                    values["noise"] = values["power"] - values["noise"]
+                writer.frame(
+                    start_ns,
+                    end_ns,
+                    direction=direction,
+                    t_ns=np.full(len(direction), end_ns, np.int64),
+                    distance_m=distance_m[None],
+                    returns={RETURN_VALUES[name]: each for name, each in values.items()},
+                    metadata=self.frame_metadata(index),
+                )
+            yield end_ns
+        return writer
+
+
+def make_point_sensor(context: PackingContext, stream: Stream) -> Sensor:
+    """Return the packer of a lidar that is recorded as points, or of a radar's detections.
 
     Raises:
         FormatError: the stream's columns cannot be used, or a sweep is damaged.
     """
-    timed = make_point_source(recorded_spec(stream)).timed
-    return (PointLidar if timed else UntimedLidar)(context, stream)
+    source = make_point_source(recorded_spec(stream))
+    if isinstance(source, RayPoints):
+        return RaySensor(context, stream)
+    if has_detections(stream):
+        return PointRadar(context, stream)
+    return (PointLidar if source.timed else UntimedLidar)(context, stream)
 
 
 def other_fields(source: PointSource, *used: str | None) -> list[str]:

@@ -174,6 +174,69 @@ _MAKERS: Mapping[str, Callable[..., CameraModel]] = {
 }
 
 
+def from_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a camera's model as entries of a calibration, the inverse of `camera_model`.
+
+    Raises:
+        ArchiveError: the calibration has no such model, or a parameter is missing.
+    """
+    kind = str(attributes.get("camera_model_type"))
+    given = attributes.get("camera_model_parameters") or {}
+    try:
+        values = _READERS[kind](given)
+        shutters = {ncore: ours for ours, ncore in _SHUTTERS.items()}
+        values["shutter"] = shutters[given["shutter_type"]]
+        outside = given.get("external_distortion_parameters")
+        if outside:
+            windshield = {name: outside[f"{name}_poly"] for name in ("horizontal", "vertical")}
+            for name in ("horizontal", "vertical"):
+                windshield[f"{name}_inverse"] = outside[f"{name}_poly_inverse"]
+            values["windshield"] = windshield | {"reference": outside["reference_poly"]}
+        resolution = [int(size) for size in given["resolution"]]
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise ArchiveError(f"the model {kind!r:.60} is not known or damaged: {error!r}") from None
+    model = "opencv-pinhole" if kind == "ideal-pinhole" else kind
+    return {"model": model, "parameters": values, "resolution": resolution}
+
+
+def _read_lens(given: Mapping[str, Any]) -> dict[str, Any]:
+    (fx, fy), (cx, cy) = given["focal_length"], given["principal_point"]
+    return {"fx": fx, "fy": fy, "cx": cx - _HALF_PIXEL, "cy": cy - _HALF_PIXEL}
+
+
+def _read_pinhole(given: Mapping[str, Any]) -> dict[str, Any]:
+    k, p = given["radial_coeffs"], given["tangential_coeffs"]
+    terms = [k[0], k[1], p[0], p[1], *k[2:6], *given["thin_prism_coeffs"]]
+    return _read_lens(given) | dict(zip(_PINHOLE_TERMS, terms, strict=True))
+
+
+def _read_fisheye(given: Mapping[str, Any]) -> dict[str, Any]:
+    terms = dict(zip(_FISHEYE_TERMS, given["radial_coeffs"], strict=True))
+    return _read_lens(given) | terms | {"max_angle": given["max_angle"]}
+
+
+def _read_ftheta(given: Mapping[str, Any]) -> dict[str, Any]:
+    cx, cy = given["principal_point"]
+    to_angle = given["reference_poly"] == "PIXELDIST_TO_ANGLE"
+    return {
+        "cx": cx,
+        "cy": cy,
+        "pixel_to_angle": given["pixeldist_to_angle_poly"],
+        "angle_to_pixel": given["angle_to_pixeldist_poly"],
+        "reference": "pixel_to_angle" if to_angle else "angle_to_pixel",
+        "max_angle": given["max_angle"],
+        "linear_cde": given.get("linear_cde", [1.0, 0.0, 0.0]),
+    }
+
+
+_READERS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "ideal-pinhole": _read_lens,
+    "opencv-pinhole": _read_pinhole,
+    "opencv-fisheye": _read_fisheye,
+    "ftheta": _read_ftheta,
+}
+
+
 def lidar_model(optics: OusterOptics, frequency_hz: float) -> RowOffsetSpinning | None:
     """Return the spinning model of a lidar; None if its beams do not fit that model."""
     model = optics.model()
