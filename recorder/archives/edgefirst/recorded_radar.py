@@ -11,6 +11,7 @@ import numpy as np
 from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst.sensors import SampleFiles, SensorFiles, encode_pcd
 from recorder.archives.sample_workers import WorkerContext
+from recorder.codecs.rays import POINT_FIELDS
 from recorder.formats.edgefirst.streams import CUBE, CUBE_TEXT
 from recorder.formats.png import compress_png, cube_picture
 from recorder.formats.zip.writer import Payload
@@ -18,7 +19,6 @@ from recorder.perception.frames import mean_period_ns
 from recorder.perception.geometry import Floats
 from recorder.perception.lidar.clouds import make_point_source
 from recorder.perception.lidar.points import Values
-from recorder.perception.radar.recorded import POINT_FIELDS
 from recorder.session.playback import recorded_spec
 from recorder.session.stream import Stream
 

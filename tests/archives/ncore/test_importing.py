@@ -451,6 +451,18 @@ def test_damaged_parts_are_one_error(key: str, data: bytes, words: str, folder: 
                 file.prepare(staged)
 
 
+def test_a_cuboid_has_the_time_of_its_frame(folder: Path, tmp_path: Path) -> None:
+    (file,) = (f for f in read_contents(folder).files if f.origin == "cuboids/default")
+    assert file.prepare is not None
+    file.prepare(staged := tmp_path / "staged")
+    head, *lines = _lines(staged / "_cuboids" / "default.jsonl")
+    assert head["source"] == "simulated" and head["maker"] == "v3"
+    assert {line["t_ns"] for line in lines} == {build.START_NS + 150_000_000}
+    assert [line["metadata"]["timestamp_us"] for line in lines] == [
+        build.START_NS // 1000 + 1000 * number for number in range(7)
+    ]
+
+
 def test_a_mask_of_a_hostile_name_stays_in_its_folder(folder: Path, tmp_path: Path) -> None:
     masks = folder.parent / "drive.ncore4.zarr" / "masks/default/cameras/front"
     (masks / ".zattrs").write_text(json.dumps({"mask_names": ["..", "a/../../b"]}))

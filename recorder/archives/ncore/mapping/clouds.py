@@ -32,6 +32,7 @@ from recorder.archives.ncore.format.sequence import SequenceWriter
 from recorder.archives.ncore.mapping.recorded_rays import RaySensor
 from recorder.archives.ncore.mapping.sensors import Sensor
 from recorder.archives.sample_workers import LIDAR_GROUP, WorkerContext
+from recorder.codecs.rays import RETURN_VALUES
 from recorder.common.errors import ArchiveError
 from recorder.perception.calibration import Calibration
 from recorder.perception.frames import Times, has_detections
@@ -46,7 +47,6 @@ from recorder.perception.lidar.points import (
 )
 from recorder.perception.lidar.rays import RayPoints
 from recorder.perception.lidar.spinning import DerivedModel, derive_model, with_error
-from recorder.perception.radar.recorded import RETURN_VALUES
 from recorder.session.playback import recorded_spec
 from recorder.session.stream import Stream
 
