@@ -144,9 +144,9 @@ def test_a_deeper_subscription_takes_over_without_a_loss(
         depths.append(depth)
         subscribe(topic, depth)
 
-    def spy_on_the_end(middleware: Ros2Middleware, until_ns: int) -> None:
+    def spy_on_the_end(middleware: Ros2Middleware) -> None:
         before = len(middleware._replaced)
-        destroy(middleware, until_ns)
+        destroy(middleware)
         destroyed.extend([1] * (before - len(middleware._replaced)))
 
     monkeypatch.setattr(listener.middleware, "subscribe", spy)
