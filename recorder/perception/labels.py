@@ -34,10 +34,14 @@ QUALITIES = frozenset((*_SHARES, "status", "degradation", "metadata"))
 """Optional keys of every label of an object; not every archive has a place for each."""
 _OBJECT = QUALITIES | {"t_ns", "track", "class"}
 _CUBOIDS, _BOXES, _CLOUDS = "recorder-cuboids", "recorder-boxes", "recorder-point-clouds"
+_PICTURES = "recorder-pictures"
 _KEYS: Mapping[str, frozenset[str]] = {
     _CUBOIDS: _OBJECT | {"frame", "center_m", "size_m", "quaternion_xyzw", "velocity_m_s"},
     _BOXES: _OBJECT | {"frame", "box_px", "polygon_px", "mask", "traffic_light", "state"},
     _CLOUDS: frozenset(("t_ns", "frame", "file", "metadata")),
+    _PICTURES: frozenset(
+        ("t_ns", "frame", "degradation", "timing", "absent", "incomplete", "metadata")
+    ),
 }
 """Keys of a line, by format.  Headers may have any further keys: archives store them whole."""
 _CLOUD_HEADER = frozenset(
@@ -132,7 +136,7 @@ def _check_keys(values: Mapping[str, Any], known: frozenset[str], where: str) ->
 def _check_qualities(label: Mapping[str, Any], where: str) -> None:
     for key in _SHARES:
         value = label.get(key, 0)
-        if not _is_number(value) or not 0 <= value <= 1:
+        if not is_number(value) or not 0 <= value <= 1:
             raise FormatError(f"{where}: {key}: needs a number from 0 to 1, not {value!r:.60}")
     if "status" in label:
         text(label, "status", where)
@@ -170,6 +174,11 @@ def box_files(session: Path) -> list[LabelFile]:
     return files
 
 
+def label_place(camera: str, set_name: str | None) -> str:
+    """Return the name of the file of a camera's set of labels, without its ending."""
+    return f"{camera}@{set_name}" if set_name else camera
+
+
 def mask_files(session: Path) -> dict[str, dict[str, Path]]:
     """Return ``_masks/CAMERA/NAME.png`` by camera and name."""
     masks: dict[str, dict[str, Path]] = {}
@@ -199,7 +208,7 @@ def number_rows(lines: Lines, key: str, length: int) -> npt.NDArray[np.float64]:
 def texts(lines: Lines, key: str) -> list[str]:
     """Return a text from each label; raises as `text`."""
     found: list[Any] = [label.get(key) for _, label in lines]
-    if set(map(type, found)) == {str} and "" not in found and _is_unicode("".join(found)):
+    if set(map(type, found)) == {str} and "" not in found and is_unicode("".join(found)):
         return found
     return [text(label, key, where) for where, label in lines]
 
@@ -211,12 +220,12 @@ def numbers(label: Mapping[str, Any], key: str, length: int, where: str) -> tupl
         FormatError: the value is not such a list; the message names `where` and key.
     """
     values = label.get(key)
-    if isinstance(values, list) and len(values) == length and all(map(_is_number, values)):
+    if isinstance(values, list) and len(values) == length and all(map(is_number, values)):
         return tuple(map(float, values))
     raise FormatError(f"{where}: {key}: needs {length} numbers, not {values!r:.60}")
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
     """Return whether a JSON value is a finite number; False for true and false."""
     if type(value) is float:
         return math.isfinite(value)
@@ -226,12 +235,12 @@ def _is_number(value: object) -> bool:
 def text(label: Mapping[str, Any], key: str, where: str) -> str:
     """Return a text from a label; FormatError for another type or an empty text."""
     value = label.get(key)
-    if not isinstance(value, str) or not value or not _is_unicode(value):
+    if not isinstance(value, str) or not value or not is_unicode(value):
         raise FormatError(f"{where}: {key}: needs a text, not {value!r:.60}")
     return value
 
 
-def _is_unicode(value: str) -> bool:
+def is_unicode(value: str) -> bool:
     """Return whether a text has no unpaired surrogates, which JSON allows and UTF-8 does not."""
     try:
         value.encode()
@@ -263,7 +272,7 @@ class CloudFolder:
     @classmethod
     def read(cls, path: Path) -> CloudFolder:
         """Read the header of an ``index.jsonl``; raise a FormatError if it is invalid."""
-        index = _read_file(path, _CLOUDS)
+        index = read_label_file(path, _CLOUDS)
         where, header = f"{path}:1", index.header
         _check_keys(header, _CLOUD_HEADER, where)
         unit = _choose(header.get("unit", "meters"), UNITS, "unit", where)
@@ -345,10 +354,11 @@ def cloud_folders(session: Path) -> list[CloudFolder]:
 
 def _read_files(folder: Path, format_: str) -> list[LabelFile]:
     paths = sorted(path for path in folder.glob("*.jsonl") if not path.name.startswith("."))
-    return [_read_file(path, format_) for path in paths]
+    return [read_label_file(path, format_) for path in paths]
 
 
-def _read_file(path: Path, format_: str) -> LabelFile:
+def read_label_file(path: Path, format_: str) -> LabelFile:
+    """Read the header of a file of labels; raise a FormatError if it is not of that format."""
     try:
         with path.open("rb") as file:
             header = _parse_mapping(file.readline(), f"{path}:1")
