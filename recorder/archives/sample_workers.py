@@ -542,3 +542,13 @@ def tune_memory() -> None:
         mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
         mallopt(_MMAP_THRESHOLD, _LARGEST_BYTES)
         mallopt(_ARENA_MAX, 1)
+
+
+def release_memory() -> None:
+    """Return freed memory to the kernel, also between memory in use; for the end of an archive.
+
+    It has no effect if the C library is not glibc.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
