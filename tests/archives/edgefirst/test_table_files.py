@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,27 @@ def test_parquet_is_read_as_arrow_is(tmp_path: Path, kind: str) -> None:
     assert (first["neg_label_indices"], first["not_exhaustive_label_indices"]) == ([4], [3])
     assert (first["status"], first["category_frequency"]) == ("valid", "f")
     assert (car["label_index"], car["category_frequency"], bee["label_index"]) == (3, "f", 5)
+
+
+def test_metadata_of_parquet_are_the_files(tmp_path: Path) -> None:
+    """As polars and the client write them: not in the Arrow schema that is stored beside."""
+    table = pa.table({"name": ["a"], "frame": pa.array([1], pa.uint32())})
+    with parquet.ParquetWriter(tmp_path / "a.parquet", table.schema) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({"schema_version": "2026.10", "own": "entry"})
+    found = ExistingTable.read(tmp_path / "a.parquet").metadata
+    assert found == {"schema_version": "2026.10", "own": "entry"}
+
+
+def test_an_index_that_only_rows_have_is_kept(tmp_path: Path) -> None:
+    root = tmp_path / "out/edgefirst/out"
+    foreign_dataset(root, ".parquet")
+    path = build_session(tmp_path / "s", camera_spec(), count=1).path
+    (path / "_labels").mkdir()
+    header = {"format": "recorder-boxes", "version": 1, "categories": {"car": {"id": 4}}}
+    (path / "_labels/camera.jsonl").write_text(json.dumps(header) + "\n")
+    with pytest.raises(ArchiveError, match=r"categories\.car\.id: 4, but the dataset has 3"):
+        pack_all([path], tmp_path / "out")
 
 
 def test_a_large_parquet_file_is_read_in_parts(tmp_path: Path) -> None:
