@@ -76,7 +76,7 @@ def read_categories(file: LabelFile) -> dict[str, dict[str, Any]]:
     where = f"{file.path}:1"
     found = read_mapping(file.header, "categories", where)
     for name, about in found.items():
-        key = f"categories.{name}"
+        key = f"categories.{text({'categories': name}, 'categories', where)}"
         for entry, value in read_mapping({key: about}, key, where).items():
             if entry not in _ENTRIES:
                 known = suggest(entry, _ENTRIES) or f"; there are {', '.join(_ENTRIES)}"

@@ -50,6 +50,7 @@ ROWS = 4096
 MASK_BYTES = 16 << 20
 """Bytes of masks after which a batch ends."""
 MOST_LABELS, MOST_GROUPS = 0xFFFF, 0xFF
+LARGEST_LISTED = 0xFFFFFFFF
 LABELS = "label_indices"
 """Entry of a mission file's metadata: index by label; other files use ``category_metadata``."""
 _ALWAYS = ("name", "frame")
@@ -442,7 +443,8 @@ class Table(Closeable):
             metadata: further text entries of the file's metadata.
 
         Raises:
-            ArchiveError: the dataset has too many labels or groups for the format.
+            ArchiveError: the dataset has too many labels or groups for the format, or too large an
+                index of a label.
         """
         self._flush()
         if self._writer is None:
@@ -456,6 +458,13 @@ class Table(Closeable):
         ):
             if count > most:
                 raise ArchiveError(f"{count} {words} are too many for the format, which has {most}")
+        if {ABSENT, INCOMPLETE} & self._present and max(
+            indices.values(), default=0
+        ) > LARGEST_LISTED:
+            raise ArchiveError(
+                f"a label has an index above {LARGEST_LISTED}, which the format's lists of absent "
+                "and incomplete classes cannot hold"
+            )
         frequencies = {
             label: about["frequency"]
             for label, about in self._categories.items()

@@ -218,6 +218,7 @@ def test_categories_are_the_same_in_all_of_a_dataset(tmp_path: Path) -> None:
         ({"car": {"frequency": "x"}}, r"categories.car.frequency: needs one of f, c, r"),
         ({"car": {"synonyms": [1]}}, r"categories.car: synonyms: needs a text, not 1"),
         ({"car": 3}, r"categories.car: needs a mapping, not 3"),
+        ({"\ud800": {}}, r"categories: needs a text, not"),
         ([], r"categories: needs a mapping"),
     ):
         path = session(
@@ -227,6 +228,14 @@ def test_categories_are_the_same_in_all_of_a_dataset(tmp_path: Path) -> None:
         )
         with pytest.raises(ArchiveError, match=rf"camera\.jsonl:1: {words}"):
             pack_all([path], out)
+
+
+def test_an_index_that_a_list_cannot_hold_is_refused(tmp_path: Path) -> None:
+    files = {BOXES: [], "_labels/camera/pictures.jsonl": [{"frame": 0, "absent": ["ufo"]}]}
+    largest = {BOXES: {"categories": {"tram": {"id": 2**32 - 1}}}}
+    path = session(tmp_path / "s", files, largest)
+    with pytest.raises(ArchiveError, match="a label has an index above 4294967295, which the"):
+        pack(path)
 
 
 def test_two_files_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
