@@ -26,8 +26,8 @@ from recorder.archives.edgefirst.schema import (
 )
 from recorder.archives.edgefirst.sensors import LIDAR_PICTURES
 from recorder.archives.edgefirst.session import SessionPacker, class_names
-from recorder.archives.edgefirst.table import ExistingTable, Table
-from recorder.archives.edgefirst.table_files import find_table
+from recorder.archives.edgefirst.table import Table
+from recorder.archives.edgefirst.table_files import ExistingTable, find_table
 from recorder.archives.sample_workers import tune_for_packing
 from recorder.archives.shared_options import CUBOID_SET, LABEL_SET, RADAR_OPTIONS
 from recorder.common.errors import ArchiveError, ConfigError

@@ -14,7 +14,8 @@ from recorder.archives.edgefirst.pipeline import Pipeline
 from recorder.archives.edgefirst.rows import CameraLabels, RowMaker
 from recorder.archives.edgefirst.samples import PoseWalk, Split, find_places
 from recorder.archives.edgefirst.sensors import LidarFiles, RadarFiles
-from recorder.archives.edgefirst.table import ExistingTable, Table
+from recorder.archives.edgefirst.table import Table
+from recorder.archives.edgefirst.table_files import ExistingTable
 from recorder.archives.shared_options import choose_boxes, choose_cuboids, note_other_sets
 from recorder.common.errors import ArchiveError
 from recorder.formats.zip.writer import Container

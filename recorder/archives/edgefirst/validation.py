@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from recorder.archives.edgefirst.schema import CURRENT
-from recorder.archives.edgefirst.table import ExistingTable
-from recorder.archives.edgefirst.table_files import ARROW, PARQUET, find_table
+from recorder.archives.edgefirst.table_files import ARROW, PARQUET, ExistingTable, find_table
 from recorder.archives.validation import ArchiveCheck, ArchiveReport, need
 from recorder.common.errors import ArchiveError
 

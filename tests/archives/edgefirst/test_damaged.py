@@ -17,7 +17,8 @@ from recorder.archives.edgefirst import table as table_
 from recorder.archives.edgefirst.packer import PACKER
 from recorder.archives.edgefirst.samples import Places, PoseWalk, nearest_all
 from recorder.archives.edgefirst.sensors import LidarFiles
-from recorder.archives.edgefirst.table import Annotation, ExistingTable, Sample, Table
+from recorder.archives.edgefirst.table import Annotation, Sample, Table
+from recorder.archives.edgefirst.table_files import ExistingTable
 from recorder.codecs.storage.mjpg import MjpgReader
 from recorder.common.errors import ArchiveError, FormatError
 from recorder.formats.exif import insert_exif

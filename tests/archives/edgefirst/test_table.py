@@ -22,7 +22,8 @@ from recorder.archives.edgefirst.samples import (
     find_places,
     nearest_all,
 )
-from recorder.archives.edgefirst.table import ROWS, Annotation, ExistingTable, Sample, Table
+from recorder.archives.edgefirst.table import ROWS, Annotation, Sample, Table
+from recorder.archives.edgefirst.table_files import ExistingTable
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.common.errors import ArchiveError
 from recorder.perception.geometry import rotation_of_rpy, transform

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from recorder.archives.edgefirst.table import Annotation, ExistingTable, Sample, Table
-from recorder.archives.edgefirst.table_files import TableFile, find_table
+from recorder.archives.edgefirst.table import Annotation, Sample, Table
+from recorder.archives.edgefirst.table_files import ExistingTable, TableFile, find_table
 from recorder.archives.validation import find_archives, validate_archive
 from recorder.common.errors import ArchiveError
 from tests.archives.edgefirst.rig import BASE, pack_all
