@@ -29,6 +29,7 @@ from recorder.common.errors import ArchiveError, RecorderError, StorageError, Us
 from recorder.perception.calibration import Calibration
 from recorder.perception.frames import kind_of
 from recorder.perception.geometry import Floats, rotation_of_quaternion, transform
+from recorder.perception.label_facts import picture_files
 from recorder.perception.labels import BOXES, LabelFile, box_files
 from recorder.session.playback import is_small
 from recorder.session.reader import Session
@@ -221,8 +222,19 @@ class PackingContext:
                 return
             yield item
 
-    def find_boxes(self, cameras: Collection[str]) -> list[LabelFile]:
-        """Return all sets of labels in pictures; note those of cameras that are not packed."""
+    def find_boxes(
+        self, cameras: Collection[str], *, places_facts: bool = False
+    ) -> list[LabelFile]:
+        """Return all sets of labels in pictures; note those of cameras that are not packed.
+
+        Args:
+            cameras: the cameras that are packed.
+            places_facts: whether the archive has a place for facts about whole pictures, which are
+                noted otherwise.
+        """
+        for file in [] if places_facts else picture_files(self.session.path):
+            text = "facts about whole pictures: left out: the format has none"
+            self.notes.add(text, f"{BOXES}/{file.path.parent.name}/{file.path.name}")
         files = box_files(self.session.path)
         for file in files:
             if file.camera not in cameras:

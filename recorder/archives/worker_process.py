@@ -7,6 +7,7 @@ either side.
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import multiprocessing
 import os
@@ -117,6 +118,7 @@ def _run(
     wire: socket.socket, make: Callable[..., Any], arguments: tuple[Any, ...], nice: int
 ) -> None:
     """Answer tasks until the other side is gone."""
+    gc.freeze()  # a collection would copy the memory that all workers share
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the caller, which ends this
     if nice == _IDLE:
         be_idle()

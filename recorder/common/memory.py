@@ -26,3 +26,13 @@ def keep_freed_memory(kept_bytes: int) -> None:
         mallopt(_TRIM_THRESHOLD, kept_bytes)
         mallopt(_MMAP_THRESHOLD, _LARGEST_BYTES)
         mallopt(_ARENA_MAX, 1)
+
+
+def release_memory() -> None:
+    """Return freed memory to the kernel, also between memory in use.
+
+    It has no effect if the C library is not glibc.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

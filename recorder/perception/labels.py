@@ -37,11 +37,15 @@ QUALITIES = frozenset((*_SHARES, "status", "degradation", "metadata"))
 _OBJECT = QUALITIES | {"t_ns", "track", "class"}
 _CUBOIDS, _BOXES, _CLOUDS = "recorder-cuboids", "recorder-boxes", "recorder-point-clouds"
 CAMERA_LABELS = "recorder-camera-labels"
+_PICTURES = "recorder-pictures"
 _KEYS: Mapping[str, frozenset[str]] = {
     _CUBOIDS: _OBJECT | {"frame", "center_m", "size_m", "quaternion_xyzw", "velocity_m_s"},
     _BOXES: _OBJECT | {"frame", "box_px", "polygon_px", "mask", "traffic_light", "state"},
     _CLOUDS: frozenset(("t_ns", "frame", "file", "metadata")),
     CAMERA_LABELS: frozenset(("t_ns", "frame", "file", "metadata")),
+    _PICTURES: frozenset(
+        ("t_ns", "frame", "degradation", "timing", "absent", "incomplete", "metadata")
+    ),
 }
 """Keys of a line, by format.  Headers may have any further keys: archives store them whole."""
 _CLOUD_HEADER = frozenset(
@@ -136,7 +140,7 @@ def check_keys(values: Mapping[str, Any], known: frozenset[str], where: str) -> 
 def _check_qualities(label: Mapping[str, Any], where: str) -> None:
     for key in _SHARES:
         value = label.get(key, 0)
-        if not _is_number(value) or not 0 <= value <= 1:
+        if not is_number(value) or not 0 <= value <= 1:
             raise FormatError(f"{where}: {key}: needs a number from 0 to 1, not {value!r:.60}")
     if "status" in label:
         text(label, "status", where)
@@ -174,6 +178,11 @@ def box_files(session: Path) -> list[LabelFile]:
     return files
 
 
+def label_place(camera: str, set_name: str | None) -> str:
+    """Return the name of the file of a camera's set of labels, without its ending."""
+    return f"{camera}@{set_name}" if set_name else camera
+
+
 def mask_files(session: Path) -> dict[str, dict[str, Path]]:
     """Return ``_masks/CAMERA/NAME.png`` by camera and name."""
     masks: dict[str, dict[str, Path]] = {}
@@ -203,7 +212,7 @@ def number_rows(lines: Lines, key: str, length: int) -> npt.NDArray[np.float64]:
 def texts(lines: Lines, key: str) -> list[str]:
     """Return a text from each label; raises as `text`."""
     found: list[Any] = [label.get(key) for _, label in lines]
-    if set(map(type, found)) == {str} and "" not in found and _is_unicode("".join(found)):
+    if set(map(type, found)) == {str} and "" not in found and is_unicode("".join(found)):
         return found
     return [text(label, key, where) for where, label in lines]
 
@@ -215,12 +224,12 @@ def numbers(label: Mapping[str, Any], key: str, length: int, where: str) -> tupl
         FormatError: the value is not such a list; the message names `where` and key.
     """
     values = label.get(key)
-    if isinstance(values, list) and len(values) == length and all(map(_is_number, values)):
+    if isinstance(values, list) and len(values) == length and all(map(is_number, values)):
         return tuple(map(float, values))
     raise FormatError(f"{where}: {key}: needs {length} numbers, not {values!r:.60}")
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
     """Return whether a JSON value is a finite number; False for true and false."""
     if type(value) is float:
         return math.isfinite(value)
@@ -230,12 +239,12 @@ def _is_number(value: object) -> bool:
 def text(label: Mapping[str, Any], key: str, where: str) -> str:
     """Return a text from a label; FormatError for another type or an empty text."""
     value = label.get(key)
-    if not isinstance(value, str) or not value or not _is_unicode(value):
+    if not isinstance(value, str) or not value or not is_unicode(value):
         raise FormatError(f"{where}: {key}: needs a text, not {value!r:.60}")
     return value
 
 
-def _is_unicode(value: str) -> bool:
+def is_unicode(value: str) -> bool:
     """Return whether a text has no unpaired surrogates, which JSON allows and UTF-8 does not."""
     try:
         value.encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -230,3 +231,20 @@ def test_two_threads_that_wait_for_the_end_of_a_worker_both_learn_how_it_ended()
             worker.stop()
             assert {end.result() for end in ends} == {"SIGKILL (no memory left?)"}
         worker.close()
+
+
+class Collects:
+    def answer(self, task: Any) -> Any:
+        gc.collect()
+        return gc.get_freeze_count(), len(gc.get_objects())
+
+
+def test_a_collection_leaves_what_workers_share_alone() -> None:
+    """Else each worker would copy the modules that are loaded already."""
+    worker = WorkerProcess(Collects, ())
+    try:
+        frozen, own = worker.ask(None)
+    finally:
+        worker.stop()
+        worker.close()
+    assert frozen > 10 * own

@@ -394,3 +394,192 @@ def test_boxes_are_the_truths(packed: Packed) -> None:
             [left, top, wide, high],
             atol=1e-2,
         )
+
+
+CATEGORIES = {
+    "car": {"id": 3, "supercategory": "vehicle", "synset": "car.n.01", "synonyms": ["auto"],
+            "definition": "a motor vehicle", "frequency": "f"},
+    "tram": {"id": 90},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def stated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A session whose labels state all that they can."""
+    builder = Builder(tmp_path_factory.mktemp("stated") / "stated")
+    times = builder.add(camera_spec(), count=3).t_ns.tolist()
+    box = {"t_ns": times[0], "frame": 0, "class": "car", "box_px": [1, 2, 9, 8]}
+    full = {"score": 0.75, "truncated": 0.6, "occluded": 0.1, "status": "reviewed",
+            "degradation": "high", "metadata": {"weather": "rain", "lux": 5}}  # fmt: skip
+    files: dict[str, list[dict[str, Any]]] = {
+        "_labels/camera.jsonl": [
+            {"format": "recorder-boxes", "version": 1, "categories": CATEGORIES},
+            box | full | {"track": "a", "polygon_px": [[[1, 2], [9, 2], [9, 9]]]},
+            box | {"track": "b", "class": "tree"},
+        ],
+        "_labels/camera/pictures.jsonl": [
+            {"format": "recorder-pictures", "version": 1},
+            {"t_ns": times[0], "degradation": "low", "timing": {"load": 7, "inference": 2**40},
+             "absent": ["tram"], "incomplete": ["tree"]},
+            {"t_ns": times[2], "degradation": "none", "metadata": {"lux": 9}},
+        ],
+        "_cuboids/hand.jsonl": [
+            {"format": "recorder-cuboids", "version": 1},
+            {"t_ns": times[0], "track": "a", "class": "car", "frame": "rig",
+             "center_m": [9, 1, 1], "size_m": [4, 2, 1.5], "quaternion_xyzw": [0, 0, 0, 1]},
+        ],
+    }  # fmt: skip
+    for file, lines in files.items():
+        (builder.path / file).parent.mkdir(parents=True, exist_ok=True)
+        (builder.path / file).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return builder.close()
+
+
+COLUMNS = "columns={weather: text, lux: integer}"
+TIMING = ("load", "preprocess", "inference", "decode")
+
+
+def test_all_that_labels_state_is_read_by_others(stated: Path, tmp_path: Path) -> None:
+    """By the client, by polars, and by DuckDB from pyarrow's table."""
+    root = pack(stated, "container=folder", COLUMNS, out=tmp_path / "now")
+    arrow = root / "now.arrow"
+    about = client.read_dataset_metadata(arrow)
+    assert about.category_metadata["car"] == CATEGORIES["car"]
+    assert about.labels == ["car", "tram", "tree"]
+    indices = {name: entry["id"] for name, entry in about.category_metadata.items()}
+    assert indices == {"car": 3, "tram": 90, "tree": 91}
+    frame = pl.read_ipc(arrow)
+    frequencies = pl.Categories("cat_freq", namespace="cat_freq", physical=pl.UInt8)
+    expected = {
+        "category_frequency": pl.Categorical(frequencies),
+        "neg_label_indices": pl.List(pl.UInt32),
+        "not_exhaustive_label_indices": pl.List(pl.UInt32),
+        "timing": pl.Struct(dict.fromkeys(TIMING, pl.Int64)),
+        "status": pl.String,
+        "degradation": pl.String,
+        "box2d_score": pl.Float32,
+        "truncation": pl.UInt32,
+        "weather": pl.String,
+        "lux": pl.Int64,
+    }
+    assert {name: frame.schema[name] for name in expected} == expected
+    car, tree, *others = frame.to_dicts()
+    assert (car["box2d_score"], car["polygon_score"], car["truncation"]) == (0.75, 0.75, 2)
+    assert (car["status"], car["category_frequency"], car["weather"]) == ("reviewed", "f", "rain")
+    assert [row["degradation"] for row in (car, tree, *others)] == ["high", "low", None, "none"]
+    assert tree["timing"] == dict.fromkeys(TIMING) | {"load": 7, "inference": 2**40}
+    assert (tree["neg_label_indices"], tree["not_exhaustive_label_indices"]) == ([90], [91])
+    assert [row["lux"] for row in (car, tree, *others)] == [5, None, None, 9]
+    for line in complaints(root):
+        assert not re.search(r"missing|error|invalid", line, re.IGNORECASE), line
+    assert client.arrow_to_coco(arrow, tmp_path / "coco.json") == 3  # a box, a polygon, a box
+    coco = json.loads((tmp_path / "coco.json").read_text())
+    found = {entry["name"]: entry for entry in coco["categories"]}
+    assert {name: entry["id"] for name, entry in found.items()} == indices
+    assert (found["car"]["supercategory"], found["car"]["synset"]) == ("vehicle", "car.n.01")
+    rows = query(arrow, "select sum(timing.inference), max(box2d_score), list(lux) from rows")
+    assert rows == [(2 * 2**40, 0.75, [5, None, None, 9])]
+
+
+def query(arrow: Path, sql: str) -> list[Any]:
+    """Ask DuckDB about a table, which it sees through pyarrow."""
+    duckdb: Any = pytest.importorskip("duckdb", reason="needs duckdb, which is not installed")
+    ipc: Any = pytest.importorskip("pyarrow.ipc")
+    pa: Any = pytest.importorskip("pyarrow")
+    table = ipc.open_file(str(arrow)).read_all()
+    plain = [field.name for field in table.schema if not pa.types.is_dictionary(field.type)]
+    connection = duckdb.connect()
+    connection.register("rows", table.select(plain))
+    found: list[Any] = connection.execute(sql).fetchall()
+    return found
+
+
+def test_the_missions_schema_has_all_of_the_documents(stated: Path, tmp_path: Path) -> None:
+    """Its Enums among them, and what it leaves open beside them."""
+    frame = pl.read_ipc(pack(stated, "schema=mission", COLUMNS, out=tmp_path / "m") / "m.arrow")
+    assert frame.schema["degradation"] == pl.Enum(["low", "medium", "high"])
+    assert frame.schema["status"] == pl.Enum(["valid", "edit", "reviewed"])
+    assert frame["status"].to_list() == ["reviewed", "edit", "edit", None]
+    assert frame["degradation"].to_list() == ["high", "low", None, None]
+    assert frame["mask_score"].to_list() == [0.75, None, None, None]
+    assert frame["lux"].to_list() == [5, None, None, 9]
+    assert frame["timing"].struct.field("load").to_list() == [7, 7, None, None]
+
+
+def write_coco(folder: Path, ending: str) -> Path:
+    """A dataset that the client itself makes of COCO, with pictures."""
+    images = folder / "images"
+    images.mkdir(parents=True)
+    sizes = {"width": WIDTH, "height": HEIGHT}
+    for number in (1, 2, 3):
+        pil.new("RGB", (WIDTH, HEIGHT), (number, 0, 0)).save(images / f"{number:04d}.jpg")
+    runs = {"size": [HEIGHT, WIDTH], "counts": [10, 20, WIDTH * HEIGHT - 30]}
+    box = {"bbox": [1, 2, 10, 8], "area": 80}
+    coco = {
+        "images": [
+            {"id": n, "file_name": f"{n:04d}.jpg", "neg_category_ids": [7],
+             "not_exhaustive_category_ids": [3], **sizes} for n in (1, 2, 3)
+        ],
+        "annotations": [
+            {"id": 1, "image_id": 1, "category_id": 3, "iscrowd": 0,
+             "segmentation": [[1, 2, 11, 2, 11, 10]], **box},
+            {"id": 2, "image_id": 2, "category_id": 7, "iscrowd": 1, "segmentation": runs, **box},
+        ],
+        "categories": [
+            {"id": 3, "name": "car", "supercategory": "vehicle", "synset": "car.n.01",
+             "synonyms": ["auto"], "def": "a motor vehicle", "frequency": "f"},
+            {"id": 7, "name": "tree", "frequency": "r"},
+        ],
+    }  # fmt: skip
+    (folder / "instances.json").write_text(json.dumps(coco))
+    root = folder / "out/edgefirst/out"
+    root.mkdir(parents=True)
+    table = root / f"out{ending}"
+    made = client.coco_to_arrow(folder / "instances.json", table, group="train", images_dir=images)
+    assert made == 3
+    return table
+
+
+@pytest.mark.parametrize("ending", [".arrow", ".parquet"])
+def test_what_the_client_wrote_is_sound_and_extended(
+    stated: Path, tmp_path: Path, ending: str
+) -> None:
+    """Nothing of its rows is lost; columns that a third program added stay, too."""
+    table = write_coco(tmp_path, ending)
+    root = table.parent
+    before = pl.read_ipc(table) if ending == ".arrow" else pl.read_parquet(table)
+    checked = recorder("validate", root, "--format", "json")
+    assert checked.code == 0, checked.err
+    if ending == ".arrow":
+        add_column(table)
+        before = before.with_columns(pl.lit("ann").alias("reviewer"))
+    words = ["--option", "edgefirst.container=folder", "--option", f"edgefirst.{COLUMNS}"]
+    ran = recorder("finalize", stated, "--to", "edgefirst", "--out", tmp_path / "out", *words)
+    assert ran.code == 0, ran.err
+    after = pl.read_ipc(root / "out.arrow")
+    kept = after.filter(pl.col("name").str.contains("^000"))
+    for name in before.columns:
+        assert kept[name].to_list() == before[name].to_list(), name
+    ours = after.filter(~pl.col("name").str.contains("^000")).to_dicts()
+    assert [row["lux"] for row in ours] == [5, None, None, 9]
+    assert ours[0]["label_index"] == 3
+    about = client.read_dataset_metadata(root / "out.arrow")
+    assert {name: entry["id"] for name, entry in about.category_metadata.items()} == {
+        "car": 3, "tree": 7, "tram": 90,
+    }  # fmt: skip
+    assert about.schema_version == "2026.10"
+    for line in complaints(root):
+        assert not re.search(r"missing|error|invalid", line, re.IGNORECASE), line
+    assert client.arrow_to_coco(root / "out.arrow", tmp_path / "coco.json") > 3
+    checked = recorder("validate", root, "--format", "json")
+    assert checked.code == 0, checked.err
+
+
+def add_column(arrow: Path) -> None:
+    """Add a column to a table, as a program that knows only pyarrow does."""
+    pa: Any = pytest.importorskip("pyarrow")
+    with pa.OSFile(str(arrow)) as file:
+        table = pa.ipc.open_file(file).read_all()
+    table = table.append_column("reviewer", pa.array(["ann"] * len(table)))
+    with pa.ipc.new_file(str(arrow), table.schema) as writer:
+        writer.write_table(table)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -135,3 +137,14 @@ def test_shifts_of_old_firmware_come_from_the_azimuths(shared_data: Path) -> Non
 def test_bad_metadata_names_its_file(text: str) -> None:
     with pytest.raises(FormatError, match=r"lidar/lidar\.json: is not usable Ouster metadata"):
         OusterOptics.of_metadata(text, "lidar/lidar.json")
+
+
+def test_the_optics_of_one_text_are_in_memory_once(metadata: str) -> None:
+    """As long as somebody has them, and not longer; others have their own."""
+    first = OusterOptics.of_metadata(metadata, "lidar.json")
+    assert OusterOptics.of_metadata(metadata, "other.json") is first
+    assert OusterOptics.of_metadata(metadata + " ", "lidar.json") is not first
+    gone = weakref.ref(first)
+    del first
+    gc.collect()
+    assert gone() is None

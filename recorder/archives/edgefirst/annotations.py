@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.archives.context import PackingContext
-from recorder.archives.edgefirst.table import GEOMETRIES, Annotation
-from recorder.archives.shared_options import UnplacedKeys
+from recorder.archives.edgefirst.table import GEOMETRIES, Annotation, Sample
 from recorder.common.errors import FormatError
 from recorder.formats.png import encode_png
 from recorder.perception.geometry import Floats, invert, rotation_of_quaternion, transform
+from recorder.perception.label_facts import PictureFacts
 from recorder.perception.labels import (
     QUALITIES,
     LabelFile,
     Lines,
     Mask,
+    is_number,
+    is_unicode,
     mask_files,
     number_rows,
     numbers,
@@ -39,50 +41,99 @@ _MOST = float(np.finfo(np.float32).max)
 _IDENTITY = np.eye(4)
 
 
-class BoxReader:
-    """Reader of the labels of a camera's pictures, from a file ordered by time.
+class LabelColumns:
+    """Columns of the table for the optional keys of the labels of a file.
 
-    Besides the keys of docs/labels.md, a line may have ``polygon_px``, a list of rings of [x, y],
-    and ``mask``, the name of a PNG of the camera's size in ``_labels/FILE/``, named as the file.
+    Args:
+        extra: types of the further columns, by name: entries of ``metadata``.
+
+    Attributes:
+        unplaced: number of labels with further entries of ``metadata``.
+    """
+
+    def __init__(self, extra: Mapping[str, str]) -> None:
+        self._extra = extra
+        self.unplaced = 0
+
+    def fill(self, row: Annotation, label: Mapping[str, Any], where: str) -> None:
+        """Fill the columns of a row; a score is that of each geometry of the row."""
+        if QUALITIES.isdisjoint(label):
+            return
+        if (score := label.get("score")) is not None:
+            for name in GEOMETRIES:
+                if getattr(row, name) is not None:
+                    setattr(row, f"{name}_score", score)
+        row.truncation = _find_level(label.get("truncated"))
+        row.occlusion = _find_level(label.get("occluded"))
+        row.status, row.degradation = label.get("status"), label.get("degradation")
+        if "metadata" in label:
+            row.extra = self.pick(label["metadata"], where)
+
+    def pick(self, metadata: Mapping[str, Any], where: str) -> dict[str, Any] | None:
+        """Return the values of further columns; None where there is none.
+
+        Raises:
+            FormatError: a value is not of its column's type.
+        """
+        self.unplaced += not metadata.keys() <= self._extra.keys()
+        found = {}
+        for name, kind in self._extra.items():
+            if (value := metadata.get(name)) is not None:
+                if not _IS_TYPE[kind](value):
+                    raise FormatError(
+                        f"{where}: metadata.{name}: the column has the type {kind}, "
+                        f"not {value!r:.60}"
+                    )
+                found[name] = value
+        return found or None
+
+    def note(self, context: PackingContext, subject: str) -> None:
+        """Note the entries that were left out, and in how many lines."""
+        if self.unplaced:
+            context.notes.add(
+                f"metadata of {self.unplaced} lines left out; "
+                "edgefirst.columns names the entries to pack",
+                subject,
+            )
+
+
+_IS_TYPE: Mapping[str, Callable[[Any], bool]] = {
+    "text": lambda value: isinstance(value, str) and is_unicode(value),
+    "integer": lambda value: type(value) is int and abs(value) < 2**63,
+    "number": is_number,
+    "bool": lambda value: isinstance(value, bool),
+}
+
+
+class PictureLines:
+    """Lines of a file about a camera's pictures, in the order of the pictures.
 
     Args:
         file: the label file.
         stream: the camera's stream.
-        size: width and height of the pictures.
-        base: prefix of the tracks' names.
-        placed: the optional keys for which the table has columns.
 
     Attributes:
         file: the label file.
-        lost: number of labels of missing pictures.
-        unplaced: keys for which the table has no columns.
+        lost: number of lines about missing pictures.
     """
 
-    def __init__(
-        self,
-        file: LabelFile,
-        stream: Stream,
-        size: tuple[int, int],
-        base: str,
-        placed: Collection[str],
-    ) -> None:
-        self.file, self._stream, self._size, self._base = file, stream, size, base
-        self.unplaced = UnplacedKeys(placed)
+    def __init__(self, file: LabelFile, stream: Stream) -> None:
+        self.file, self._stream = file, stream
         self._lines = file.lines()
         self._next: tuple[int, str, dict[str, Any]] | None = None
         self._last = 0
         self.lost = 0
 
-    def at(self, index: int) -> Iterator[Annotation]:
-        """Yield the labels of a picture, each as an annotation; call with rising indices."""
+    def lines_of(self, index: int) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield place and content of the lines about a picture; call with rising indices."""
         while self._advance() and self._next is not None and self._next[0] <= index:
             frame, where, label = self._next
             self._next = None
             if frame == index:
-                yield self._annotation(where, label)
+                yield where, label
 
     def finish(self) -> None:
-        """Check the labels after the last requested picture."""
+        """Check the lines after the last requested picture."""
         while self._advance():
             self._next = None
 
@@ -108,13 +159,72 @@ class BoxReader:
         return True
 
     def _frame(self, label: Mapping[str, Any]) -> int | None:
-        """Return the index of a label's picture in the recording; None for a missing picture."""
+        """Return the index of a line's picture in the recording; None for a missing picture."""
         stream, frame = self._stream.whole, label.get("frame")
         if type(frame) is int:
             return frame if 0 <= frame < len(stream) else None
         frame = stream.at(label["t_ns"])
         off_ns = abs(int(stream.t_ns[frame]) - label["t_ns"])
         return frame if off_ns <= _FARTHEST_NS else None
+
+
+class FactsReader(PictureLines):
+    """Reader of the facts about a camera's whole pictures, from a file ordered by time.
+
+    Args:
+        file: the file.
+        stream: the camera's stream.
+        columns: columns for the optional keys.
+    """
+
+    def __init__(self, file: LabelFile, stream: Stream, columns: LabelColumns) -> None:
+        super().__init__(file, stream)
+        self.columns = columns
+
+    def add_to(self, sample: Sample, index: int) -> None:
+        """Add the facts about a picture to its sample; call with rising indices.
+
+        Raises:
+            FormatError: a line is invalid, or the second one of the picture.
+        """
+        for number, (where, line) in enumerate(self.lines_of(index)):
+            if number:
+                raise FormatError(f"{where}: is the second line of its picture")
+            facts = PictureFacts.read(line, where)
+            sample.degradation, sample.timing = facts.degradation, facts.timing
+            sample.absent, sample.incomplete = facts.absent, facts.incomplete
+            sample.extra = self.columns.pick(facts.metadata, where)
+
+
+class BoxReader(PictureLines):
+    """Reader of the labels of a camera's pictures, from a file ordered by time.
+
+    Besides the keys of docs/labels.md, a line may have ``polygon_px``, a list of rings of [x, y],
+    and ``mask``, the name of a PNG of the camera's size in ``_labels/FILE/``, named as the file.
+
+    Args:
+        file: the label file.
+        stream: the camera's stream.
+        size: width and height of the pictures.
+        base: prefix of the tracks' names.
+        columns: columns for the optional keys.
+    """
+
+    def __init__(
+        self,
+        file: LabelFile,
+        stream: Stream,
+        size: tuple[int, int],
+        base: str,
+        columns: LabelColumns,
+    ) -> None:
+        super().__init__(file, stream)
+        self._size, self._base, self.columns = size, base, columns
+
+    def at(self, index: int) -> Iterator[Annotation]:
+        """Yield the labels of a picture, each as an annotation; call with rising indices."""
+        for where, label in self.lines_of(index):
+            yield self._annotation(where, label)
 
     def _annotation(self, where: str, label: dict[str, Any]) -> Annotation:
         width, height = self._size
@@ -130,9 +240,7 @@ class BoxReader:
             row.polygon = [_shares(ring, (width, height), where) for ring in _rings(label, where)]
         if "mask" in label:
             row.mask = self._mask(text(label, "mask", where), where)
-        if not QUALITIES.isdisjoint(label):
-            self.unplaced.count(label)
-            _add_qualities(row, label)
+        self.columns.fill(row, label, where)
         if isinstance(track := label.get("track"), str):
             row.object_id = object_id(self._base, track)
         return row
@@ -151,12 +259,11 @@ class CuboidReader:
         file: the label file.
         tolerance_ns: largest time between a sample and its boxes.
         base: prefix of the tracks' names.
-        placed: the optional keys for which the table has columns.
+        columns: columns for the optional keys.
 
     Attributes:
         file: the label file.
         unknown: number of boxes in an unknown frame.
-        unplaced: keys for which the table has no columns.
     """
 
     def __init__(
@@ -165,10 +272,10 @@ class CuboidReader:
         file: LabelFile,
         tolerance_ns: int,
         base: str,
-        placed: Collection[str],
+        columns: LabelColumns,
     ) -> None:
         self._context, self._tolerance_ns, self._base = context, tolerance_ns, base
-        self.file, self.unplaced = file, UnplacedKeys(placed)
+        self.file, self.columns = file, columns
         self._groups = file.by_time()
         self._around = [next(self._groups, None), next(self._groups, None)]
         self._known: tuple[Lines, list[Annotation]] | None = None  # those that `at` returned last
@@ -232,10 +339,8 @@ class CuboidReader:
                 texts(lines, "class"), texts(lines, "track"), values, strict=True
             )
         ]
-        for row, (_, label) in zip(rows, lines, strict=True):
-            if not QUALITIES.isdisjoint(label):
-                self.unplaced.count(label)
-                _add_qualities(row, label)
+        for row, (where, label) in zip(rows, lines, strict=True):
+            self.columns.fill(row, label, where)
         return rows, "world" in poses
 
     def _pose(self, frame: str, rig_to_world: Floats | None) -> Floats | None:
@@ -245,17 +350,6 @@ class CuboidReader:
         if frame == "world":
             return None if rig_to_world is None else invert(rig_to_world)
         return self._context.calibration.of(frame).pose
-
-
-def _add_qualities(row: Annotation, label: Mapping[str, Any]) -> None:
-    """Add the optional keys of a label; a score is that of each geometry of the row."""
-    if (score := label.get("score")) is not None:
-        for name in GEOMETRIES:
-            if getattr(row, name) is not None:
-                setattr(row, f"{name}_score", score)
-    row.truncation = _find_level(label.get("truncated"))
-    row.occlusion = _find_level(label.get("occluded"))
-    row.status, row.degradation = label.get("status"), label.get("degradation")
 
 
 def _find_level(share: float | None) -> int | None:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from recorder.archives.edgefirst.table import ExistingTable
+from recorder.archives.edgefirst.table_files import ExistingTable
 from recorder.common.errors import ArchiveError
 from recorder.perception.frames import kind_of
 from recorder.session.reader import Session

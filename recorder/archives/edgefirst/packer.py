@@ -14,16 +14,20 @@ from typing import Any, ClassVar
 from recorder.archives.base import PackedFiles, Packer
 from recorder.archives.context import PackingContext
 from recorder.archives.edgefirst.dataset_index import DatasetIndex
-from recorder.archives.edgefirst.pipeline import ALL, NEAREST
+from recorder.archives.edgefirst.pipeline import ALL, INPUTS, NEAREST
+from recorder.archives.edgefirst.rows import DERIVED, STATED
 from recorder.archives.edgefirst.schema import (
     CURRENT,
+    EXTRA_TYPES,
     MISSION,
     require_packages,
+    spool_schema,
     use_system_memory,
 )
 from recorder.archives.edgefirst.sensors import LIDAR_PICTURES
 from recorder.archives.edgefirst.session import SessionPacker, class_names
-from recorder.archives.edgefirst.table import ExistingTable, Table
+from recorder.archives.edgefirst.table import Table
+from recorder.archives.edgefirst.table_files import ExistingTable, find_table
 from recorder.archives.sample_workers import tune_for_packing
 from recorder.archives.shared_options import CUBOID_SET, LABEL_SET, RADAR_OPTIONS
 from recorder.common.errors import ArchiveError, ConfigError
@@ -75,6 +79,18 @@ class EdgeFirstPacker(Packer):
         ),
         "cuboids": CUBOID_SET,
         "labels": LABEL_SET,
+        "status": Option(
+            "str",
+            None,
+            "status of labels that state none; default: stated, in the mission's schema derived",
+            choices=(STATED, DERIVED),
+        ),
+        "columns": Option(
+            "map", {}, f"further columns: entries of metadata, each {', '.join(EXTRA_TYPES)}"
+        ),
+        "inputs": Option(
+            "list", [], f"pack only pictures with these: any of {', '.join(INPUTS)}", items="str"
+        ),
         "poses": Option("str", "auto", "source: auto, imu, identity, or a sensor's name"),
     }
 
@@ -89,6 +105,21 @@ class EdgeFirstPacker(Packer):
                 )
         if checked["val"] + checked["test"] > 1:
             raise ConfigError("the sum of val and test exceeds 1", key="edgefirst.val")
+        for name in checked["inputs"]:
+            if name not in INPUTS:
+                raise ConfigError(
+                    f"{name!r} is not one of {', '.join(INPUTS)}", key="edgefirst.inputs"
+                )
+        own = spool_schema().names
+        for name, kind in checked["columns"].items():
+            if not isinstance(name, str) or name in own or kind not in EXTRA_TYPES:
+                known = f"one of {', '.join(EXTRA_TYPES)}"
+                raise ConfigError(
+                    "the format has this column itself" if name in own else f"needs {known}",
+                    key=f"edgefirst.columns.{name}",
+                )
+        if checked["status"] is None:
+            checked["status"] = DERIVED if checked["schema"] == MISSION else STATED
         return checked
 
     def ticks(self, context: PackingContext) -> float:
@@ -123,9 +154,13 @@ class _DatasetPacker:
         catalog = DatasetIndex.build([context.session for context in self._contexts], before)
         self._root.mkdir(FOLDER_MODE)
         counts: dict[str, int] = {}
-        with self._container() as container, Table(self._root, options["schema"]) as table:
+        with (
+            self._container() as container,
+            Table(self._root, options["schema"], options["columns"]) as table,
+        ):
             if self._old is not None:
-                self._keep(container, table, catalog)
+                assert before is not None
+                self._keep(container, table, catalog, before)
             for context, entry in zip(self._contexts, catalog.new, strict=True):
                 with context.fault_scope():
                     counts |= SessionPacker(context, entry, container, table).pack()
@@ -145,7 +180,7 @@ class _DatasetPacker:
         """Read the older table, and check that it has the requested schema, container and masks."""
         if self._old is None:
             return None
-        options, arrow = self._options, self._old / f"{self._name}.arrow"
+        options, arrow = self._options, find_table(self._old)
         before = ExistingTable.read(arrow)
         if before.schema != options["schema"]:
             raise ArchiveError(
@@ -165,13 +200,15 @@ class _DatasetPacker:
             raise ArchiveError(f"{arrow}: cannot be extended: its masks are {written}, not {masks}")
         return before
 
-    def _keep(self, container: Container, table: Table, catalog: DatasetIndex) -> None:
+    def _keep(
+        self, container: Container, table: Table, catalog: DatasetIndex, before: ExistingTable
+    ) -> None:
         assert self._old is not None
         container.keep(
             self._place(self._old, self._options["container"]),
             lambda sequence: sequence not in catalog.dropped,
         )
-        table.keep(self._old / f"{self._name}.arrow", catalog.dropped)
+        table.keep(before, catalog.dropped)
 
     def _container(self) -> Container:
         kind = self._options["container"]

@@ -38,6 +38,8 @@ AHEAD = 1
 """Number of windows that are encoded while one is written."""
 NEAREST, ALL = "nearest", "all"
 """Values of the option ``accompany``: the pictures that a sweep or a radar frame accompanies."""
+INPUTS = ("lidar", "radar")
+"""Values of the option ``inputs``: what a picture needs beside it to be packed."""
 NONE = -1
 """Index or stamp of a missing sample."""
 
@@ -95,6 +97,24 @@ Part = Callable[[], SampleFiles]
 """Function that waits for the files of one sample of a sensor."""
 
 
+@dataclass(frozen=True)
+class _Matches:
+    """Samples of a sensor that match n pictures.
+
+    Attributes:
+        index: int64 [n], index of the sample of each picture, or `NONE`.
+        t_ns: int64 [n], stamps of these samples, or `NONE`.
+        accompanies: bool [n], whether the sample accompanies the picture.
+    """
+
+    index: Times
+    t_ns: Times
+    accompanies: npt.NDArray[np.bool_]
+
+    def __getitem__(self, chosen: slice | npt.NDArray[np.bool_]) -> _Matches:
+        return _Matches(self.index[chosen], self.t_ns[chosen], self.accompanies[chosen])
+
+
 class _Sensor:
     """Sensor whose samples are matched to pictures: a lidar or a radar.
 
@@ -109,40 +129,38 @@ class _Sensor:
 
     def __init__(self, files: SensorFiles, tolerance_ns: int, *, repeats: bool) -> None:
         self.files, self._tolerance_ns, self._repeats = files, tolerance_ns, repeats
+        self.kind = "lidar" if isinstance(files, LidarFiles) else "radar"
         self.projects = isinstance(files, LidarFiles) and files.projects
         self._known: dict[int, Part] = {}
         self.missing = 0
 
-    def begin(self, around: Times, inner: slice) -> tuple[list[Part | None], Times, list[bool]]:
-        """Start making the samples that match pictures.
-
-        Args:
-            around: int64, stamps of the pictures and of their neighbours.
-            inner: the pictures among them.
-
-        Returns:
-            for each picture the matching sample, its stamp (or `NONE`), and whether it accompanies
-            the picture.
-        """
+    def match(self, t_ns: Times) -> _Matches:
+        """Return the samples that match pictures with these stamps, int64 [n]."""
         stream = self.files.stream
-        matches = nearest_all(stream, around, self._tolerance_ns)
-        stamps = np.where(matches == NONE, NONE, stream.t_ns[matches])
-        accompanies = matches != NONE
+        index = nearest_all(stream, t_ns, self._tolerance_ns)
+        stamps = np.where(index == NONE, NONE, stream.t_ns[index])
+        accompanies = index != NONE
         if not self._repeats:
-            accompanies &= find_nearest(matches, np.abs(around - stamps))
-        nearest, accompanies = matches[inner], accompanies[inner]
-        self.missing += int(np.count_nonzero(nearest == NONE))
+            accompanies &= find_nearest(index, np.abs(t_ns - stamps))
+        return _Matches(index, stamps, accompanies)
+
+    def begin(self, matches: _Matches) -> list[Part | None]:
+        """Start making the samples that match pictures; return each picture's sample."""
+        self.missing += int(np.count_nonzero(matches.index == NONE))
         # Depth pictures need the points of every picture.
-        indices = (nearest if self.projects else np.where(accompanies, nearest, NONE)).tolist()
-        wanted = [index for index in dict.fromkeys(indices) if index != NONE]
-        parts = {index: self._known[index] for index in wanted if index in self._known}
-        new = [index for index in wanted if index not in parts]
+        wanted = matches.index
+        if not self.projects:
+            wanted = np.where(matches.accompanies, wanted, NONE)
+        indices = wanted.tolist()
+        distinct = [index for index in dict.fromkeys(indices) if index != NONE]
+        parts = {index: self._known[index] for index in distinct if index in self._known}
+        new = [index for index in distinct if index not in parts]
         for _, members in groupby(new, lambda index: index // self.files.GROUP):
             together = list(members)
             batch = _Batch(self.files, together)
             parts |= {index: partial(batch.wait, at) for at, index in enumerate(together)}
         self._known = parts
-        return [parts.get(index) for index in indices], stamps[inner], accompanies.tolist()
+        return [parts.get(index) for index in indices]
 
 
 def find_nearest(matches: Times, distances: Times) -> npt.NDArray[np.bool_]:
@@ -172,6 +190,9 @@ class Pipeline:
         places: positions of the vehicle; None where unknown.
         motion: motion of the rig, which depth pictures are compensated for.
         pool: threads that make the pictures.
+
+    Attributes:
+        left_out: number of pictures without the wanted inputs.
     """
 
     def __init__(
@@ -189,6 +210,9 @@ class Pipeline:
         tolerance_ns = round(context.options["tolerance_ms"] * 1e6)
         repeats = context.options["accompany"] == ALL
         self._sensors = [_Sensor(files, tolerance_ns, repeats=repeats) for files in sensors]
+        self._inputs = set(context.options["inputs"])
+        self._blind = not self._inputs <= {sensor.kind for sensor in self._sensors}
+        self.left_out = 0
 
     @property
     def missing(self) -> dict[str, int]:
@@ -220,6 +244,14 @@ class Pipeline:
             around: stamps of the pictures and of their neighbours.
             inner: the pictures among them.
         """
+        matches = [sensor.match(around)[inner] for sensor in self._sensors]
+        if self._inputs:
+            complete = np.full(len(pictures), not self._blind)
+            for sensor, matched in zip(self._sensors, matches, strict=True):
+                if sensor.kind in self._inputs:
+                    complete &= matched.accompanies
+            self.left_out += int(np.count_nonzero(~complete))
+            pictures, matches = pictures[complete], [matched[complete] for matched in matches]
         index, t_ns = pictures.T
         lidar_t_ns = np.full(len(index), NONE)
         frames = (index + self._camera.stream.first).tolist()
@@ -227,17 +259,17 @@ class Pipeline:
         places = self._places_at(t_ns)
         about = zip(index.tolist(), t_ns.tolist(), places, names, strict=True)
         files = [[self._picture(*one)] for one in about]
-        for sensor in self._sensors:
-            parts, stamps, accompanies = sensor.begin(around, inner)
+        for sensor, matched in zip(self._sensors, matches, strict=True):
             if isinstance(sensor.files, LidarFiles):
-                lidar_t_ns = np.where(accompanies, stamps, NONE)
+                lidar_t_ns = np.where(matched.accompanies, matched.t_ns, NONE)
+            parts = sensor.begin(matched)
             for number, (of_sample, part) in enumerate(zip(files, parts, strict=True)):
                 if part is None:
                     continue
-                if accompanies[number]:
+                if matched.accompanies[number]:
                     of_sample.append(partial(_take_files, part))
                 if isinstance(sensor.files, LidarFiles) and sensor.projects:
-                    times = int(t_ns[number]), int(stamps[number])
+                    times = int(t_ns[number]), int(matched.t_ns[number])
                     of_sample += self._begin_depth(part, *times, sensor.files.period_ns)
         return Window(index, t_ns, lidar_t_ns, places, names, files)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,15 @@ from recorder.archives.edgefirst.annotations import (
     SEGMENT,
     BoxReader,
     CuboidReader,
+    FactsReader,
+    LabelColumns,
     camera_masks,
     object_id,
     outlines,
 )
 from recorder.archives.edgefirst.cameras import CameraFiles, Place
 from recorder.archives.edgefirst.samples import PoseWalk, nearest_all
-from recorder.archives.edgefirst.schema import MISSION
+from recorder.archives.edgefirst.schema import MISSION, STATUSES
 from recorder.archives.edgefirst.table import REGION, Annotation, Sample, Table
 from recorder.formats.png import encode_png
 from recorder.perception.geometry import Floats
@@ -29,23 +32,39 @@ from recorder.session.stream import Stream
 
 Indices = npt.NDArray[np.int64]
 BINARY, CLASSES = "binary", "classes"
-_PLACED = ("degradation", "status")
-"""Optional keys of labels for which both schemas have columns."""
+STATED, DERIVED = "stated", "derived"
+"""Values of the option ``status``: as the labels state it, or also from what a row has."""
 _SAME_NS = 5_000_000
 """Largest time between a segmentation and its picture."""
+
+
+@dataclass(frozen=True)
+class CameraLabels:
+    """Label files of a camera's samples; None where there is none.
+
+    Attributes:
+        cuboids: boxes in space.
+        boxes: labels of objects in the pictures.
+        facts: facts about whole pictures.
+    """
+
+    cuboids: LabelFile | None
+    boxes: LabelFile | None
+    facts: LabelFile | None
 
 
 class RowMaker:
     """Builder of the rows of a camera's samples, in the order of the samples.
 
     Args:
-        context: the session's context, with the options ``schema`` and ``masks``.
+        context: the session's context, with the options ``schema``, ``masks``, ``status`` and
+            ``columns``.
         camera: the camera.
         sequence: name of the camera's sequence.
         base: name of the session's sequences without the camera's name.
         poses: poses of the rig; None where they are unknown.
         tolerance_ns: largest time between a sample and its cuboids.
-        cuboids, boxes: the labels in space, and in the camera's pictures.
+        labels: the files of labels.
 
     Attributes:
         classes: number of values in class masks.
@@ -59,20 +78,24 @@ class RowMaker:
         base: str,
         poses: PoseWalk | None,
         tolerance_ns: int,
-        cuboids: LabelFile | None,
-        boxes: LabelFile | None,
+        labels: CameraLabels,
     ) -> None:
         self._context, self._camera = context, camera
         self._sequence, self._base = sequence, base
         self._poses = poses
         self._mission = context.options["schema"] == MISSION
-        placed = _PLACED if self._mission else (*_PLACED, "score", "truncated", "occluded")
+        extra, stream = context.options["columns"], camera.stream
         self._boxes: BoxReader | None = None
-        if boxes is not None:
-            self._boxes = BoxReader(boxes, camera.stream, camera.size, base, placed)
+        if labels.boxes is not None:
+            columns = LabelColumns(extra)
+            self._boxes = BoxReader(labels.boxes, stream, camera.size, base, columns)
         self._cuboids: CuboidReader | None = None
-        if cuboids is not None:
-            self._cuboids = CuboidReader(context, cuboids, tolerance_ns, base, placed)
+        if labels.cuboids is not None:
+            columns = LabelColumns(extra)
+            self._cuboids = CuboidReader(context, labels.cuboids, tolerance_ns, base, columns)
+        self._facts: FactsReader | None = None
+        if labels.facts is not None:
+            self._facts = FactsReader(labels.facts, stream, LabelColumns(extra))
         self._constant = list(self._masks())
         self._segments = self._find_segments()
         self.classes = 0
@@ -115,7 +138,12 @@ class RowMaker:
                     None if place is None else place[:2],
                     angles[n] if known[n] else None,
                 )
+                if self._facts is not None:
+                    self._facts.add_to(sample, frame)
                 found = self._annotations(frame, boxes_t_ns[n], poses[n] if known[n] else None)
+                if self._context.options["status"] == DERIVED:
+                    for row in found:
+                        row.status = row.status or derive_status(row)
                 found += self._constant
                 if segments is not None:
                     found += self._segment(segments[n])
@@ -206,14 +234,15 @@ class RowMaker:
     def remarks(self) -> list[str]:
         """Return irregularities of the labels, one sentence each; call after the last sample."""
         lines = []
-        for labels in (self._boxes, self._cuboids):
+        for labels in (self._boxes, self._cuboids, self._facts):
             if labels is not None:
-                place = labels.file.path
-                labels.unplaced.note(self._context, f"{place.parent.name}/{place.name}")
-        if self._boxes is not None:
-            self._boxes.finish()
-            if self._boxes.lost:
-                lines.append(f"{self._boxes.lost} labels are of no picture of it: left out")
+                place = labels.file.path.relative_to(self._context.session.path)
+                labels.columns.note(self._context, place.as_posix())
+        for of_pictures, what in ((self._boxes, "labels"), (self._facts, "lines of facts")):
+            if of_pictures is not None:
+                of_pictures.finish()
+                if of_pictures.lost:
+                    lines.append(f"{of_pictures.lost} {what} are of no picture of it: left out")
         if self._poses is not None and self._poses.unknown:
             lines.append(f"{self._poses.unknown} samples have no pose: none is near in time")
         if self._cuboids is not None and self._cuboids.unknown:
@@ -221,6 +250,16 @@ class RowMaker:
         if self._unmatched:
             lines.append(f"{self._unmatched} samples have no segmentation")
         return lines
+
+
+def derive_status(row: Annotation) -> str:
+    """Return the status that the mission's document defines: ``valid`` with all geometries.
+
+    These are a box in the picture, a mask or polygon, and a box in space.
+    """
+    masked = row.mask is not None or row.polygon is not None
+    complete = masked and row.box2d is not None and row.box3d is not None
+    return STATUSES[0] if complete else STATUSES[1]
 
 
 def yaw_pitch_roll(poses: Floats) -> Floats:

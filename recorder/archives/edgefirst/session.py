@@ -12,16 +12,18 @@ from recorder.archives.edgefirst.cameras import CameraFiles
 from recorder.archives.edgefirst.dataset_index import Entry
 from recorder.archives.edgefirst.pipeline import Pipeline
 from recorder.archives.edgefirst.recorded_radar import CubeFiles, DetectionFiles, is_cube
-from recorder.archives.edgefirst.rows import RowMaker
+from recorder.archives.edgefirst.rows import CameraLabels, RowMaker
 from recorder.archives.edgefirst.samples import PoseWalk, Split, find_places
 from recorder.archives.edgefirst.sensors import LidarFiles, RadarFiles
-from recorder.archives.edgefirst.table import ExistingTable, Table
+from recorder.archives.edgefirst.table import Table
+from recorder.archives.edgefirst.table_files import ExistingTable
 from recorder.archives.shared_options import choose_boxes, choose_cuboids, note_other_sets
 from recorder.common.errors import ArchiveError
 from recorder.formats.zip.writer import Container
 from recorder.perception.ego_motion import EgoMotion
 from recorder.perception.frames import has_detections, kind_of
-from recorder.perception.labels import cuboid_files
+from recorder.perception.label_facts import picture_files, read_categories
+from recorder.perception.labels import BOXES, cuboid_files, label_place
 from recorder.perception.poses import Identity, find_poses
 from recorder.session.stream import Stream
 
@@ -52,7 +54,7 @@ class SessionPacker:
         """Pack the session; return the number of samples of each sequence.
 
         Raises:
-            ArchiveError: the session has no picture.
+            ArchiveError: the session has no picture, or none with the wanted inputs.
         """
         context = self._context
         cameras = self._find_streams()
@@ -67,6 +69,10 @@ class SessionPacker:
         try:
             for camera in cameras:
                 counts[self._entry.sequences[camera.name]] = self._pack_camera(camera, pool)
+            if (inputs := " and ".join(context.options["inputs"])) and not any(counts.values()):
+                raise ArchiveError(
+                    f"{context.session.path}: has no picture with {inputs} beside it"
+                )
         finally:
             pool.shutdown(cancel_futures=True)
         if self._radar is not None:
@@ -131,11 +137,27 @@ class SessionPacker:
         context = self._context
         with context.locate_errors("labels"):
             cuboids = cuboid_files(context.session.path)
-            boxes = context.find_boxes(cameras)
-        self._cuboids, self._boxes = choose_cuboids(context, cuboids), choose_boxes(context, boxes)
-        chosen = [] if self._cuboids is None else [self._cuboids]
-        note_other_sets(context, cuboids, chosen, "cuboids")
-        note_other_sets(context, boxes, list(self._boxes.values()), "labels")
+            boxes = context.find_boxes(cameras, places_facts=True)
+            facts = picture_files(context.session.path)
+        chosen, by_camera = choose_cuboids(context, cuboids), choose_boxes(context, boxes)
+        with context.locate_errors("labels"):
+            for file in filter(None, (chosen, *by_camera.values())):
+                self._table.add_categories(read_categories(file), f"{file.path}:1")
+        self._labels = {}
+        for camera in cameras:
+            own = by_camera.get(camera)
+            place = label_place(camera, context.options["labels"]) if own is None else own.name
+            about = next((file for file in facts if file.path.parent.name == place), None)
+            self._labels[camera] = CameraLabels(chosen, own, about)
+        packed = [labels.facts for labels in self._labels.values()]
+        for file in facts:
+            if file not in packed:
+                context.notes.add(
+                    "left out: of no camera or set of labels that is packed",
+                    f"{BOXES}/{file.path.parent.name}/{file.path.name}",
+                )
+        note_other_sets(context, cuboids, [file for file in cuboids if file is chosen], "cuboids")
+        note_other_sets(context, boxes, list(by_camera.values()), "labels")
 
     def _choose_sensor(self, kind: str, streams: Sequence[Stream]) -> Stream | None:
         """Return the requested sensor of a kind, or the first one by default."""
@@ -166,9 +188,9 @@ class SessionPacker:
             context.notes.add("no poses known: samples have none", "poses")
         elif not description["measured"]:
             context.notes.add(description.get("note", description["source"]), "poses")
-        labels = self._cuboids, self._boxes.get(camera.name)
+        labels = self._labels[camera.name]
         rows = RowMaker(
-            context, camera, sequence, self._entry.base, walk, self._tolerance_ns, *labels
+            context, camera, sequence, self._entry.base, walk, self._tolerance_ns, labels
         )
         start_ns = context.session.whole.start_ns or 0
         known = (self._lidar, self._radar, self._cubes)
@@ -177,7 +199,7 @@ class SessionPacker:
             find_poses(context.session.whole, context.calibration, context.options["poses"])
         )
         pipeline = Pipeline(context, camera, sequence, sensors, self._places, motion, pool)
-        count, last_index = 0, -1
+        count, last_index, inputs = 0, -1, context.options["inputs"]
         for window in pipeline.windows():
             window.write(self._container)
             since_start_ns = (window.t_ns - start_ns).tolist()
@@ -185,11 +207,17 @@ class SessionPacker:
             rows.add_to(
                 self._table, window.index, window.t_ns, window.lidar_t_ns, groups, window.places
             )
-            last = int(window.index[-1])
+            last = int(window.index[-1]) if len(window.index) else last_index
             context.advance(last - last_index)
             last_index = last
             count += len(window.index)
         context.advance(len(camera.stream) - 1 - last_index)
+        if pipeline.left_out:
+            context.notes.add(
+                f"{pipeline.left_out} pictures left out: without {' and '.join(inputs)} beside "
+                "them (edgefirst.inputs)",
+                camera.name,
+            )
         self._note_samples(camera, rows, pipeline.missing, count)
         return count
 

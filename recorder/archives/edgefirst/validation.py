@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from recorder.archives.edgefirst.schema import CURRENT
-from recorder.archives.edgefirst.table import ExistingTable
+from recorder.archives.edgefirst.table_files import ARROW, PARQUET, ExistingTable, find_table
 from recorder.archives.validation import ArchiveCheck, ArchiveReport, need
 from recorder.common.errors import ArchiveError
 
@@ -26,12 +26,12 @@ class EdgeFirstCheck(ArchiveCheck):
     left: ClassVar[str] = "whether edgefirst-client reads it"
 
     def find(self, path: Path) -> Path | None:
-        if path.suffix in (".arrow", ".zip"):
+        if path.suffix in (ARROW, PARQUET, ".zip"):
             path = path.parent
-        return path if (path / f"{path.name}.arrow").is_file() else None
+        return path if find_table(path).is_file() else None
 
     def read(self, path: Path, report: ArchiveReport) -> Iterator[float]:
-        table = ExistingTable.inspect(path / f"{path.name}.arrow")
+        table = ExistingTable.inspect(find_table(path))
         samples: set[tuple[str, int | None]] = set()
         rows = 0
         for batch in table.read_batches():
@@ -62,7 +62,7 @@ class EdgeFirstCheck(ArchiveCheck):
 
     def read_with_software(self, path: Path, report: ArchiveReport) -> Iterator[float]:
         client = need("edgefirst_client")
-        arrow = path / f"{path.name}.arrow"
+        arrow = find_table(path)
         if ExistingTable.inspect(arrow).schema != CURRENT:
             report.unchecked.append("edgefirst-client reads the present schema only")
             return

@@ -46,8 +46,14 @@ from recorder.archives.finalize.sessions import (
     lock_session,
     redact_session,
 )
-from recorder.archives.sample_workers import SampleWorkers, processes_for, start_early, tune_memory
+from recorder.archives.sample_workers import (
+    SampleWorkers,
+    processes_for,
+    start_early,
+    tune_memory,
+)
 from recorder.common.errors import RecorderError, RedactionError, UsageError
+from recorder.common.memory import release_memory
 from recorder.integrity.archives import find_common_signer, find_signer, is_proven_by
 from recorder.integrity.vehicle_key import VehicleKey
 from recorder.session.layout import ARCHIVES
@@ -151,6 +157,7 @@ def finalize(
                     [session], request, place, name, None, progress, adds=adds, workers=workers
                 )
                 keep_record(root, request, made, suffix, signer)
+                release_memory()  # the other archives need it
                 return made
 
             shared = workers if processes else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import lzma
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from recorder.common.errors import FormatError
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 PART_ROWS = 4096
 """Number of rows of an array that are converted to text at a time."""
+_WINDOW_BYTES = 256 << 10
 
 
 @dataclass(frozen=True)
@@ -221,6 +223,16 @@ def _encode_rows(array: npt.NDArray[Any]) -> bytes:
         joined[..., len(lead) :] = items.reshape(*outer, length * width)
         items = joined
     return items.tobytes()
+
+
+def make_compressor(preset: int) -> lzma.LZMACompressor:
+    """Return a compressor of documents to xz that takes 3 MB.
+
+    Documents repeat themselves within some kB: the window of preset 3 would take 33 MB, and make an
+    index no smaller.
+    """
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": preset, "dict_size": _WINDOW_BYTES}]
+    return lzma.LZMACompressor(filters=filters)
 
 
 def load_cbor(data: bytes) -> Any:

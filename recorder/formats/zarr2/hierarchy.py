@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import lzma
 import re
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -139,7 +138,7 @@ class _CborMetadata(_Metadata):
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
-        self._xz = lzma.LZMACompressor(preset=_METADATA_PRESET)
+        self._xz = documents.make_compressor(_METADATA_PRESET)
         self._pending = bytearray(documents.head(documents.MAP, 2))
         self._pending += documents.dump_cbor("zarr_consolidated_format") + documents.dump_cbor(1)
         self._pending += documents.dump_cbor("metadata") + documents.OPEN_MAP

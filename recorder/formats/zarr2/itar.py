@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import lzma
 import os
 import struct
 import tarfile
@@ -37,7 +36,7 @@ END_TYPE_CBOR_XZ = 1
 END_FORMAT = struct.Struct("<4sIQI")
 """Last block: magic, type, offset and size of the index."""
 GATHER_BYTES = 1 << 20
-_INDEX_PRESET = 3  # a tenth larger than preset 6, and a third of its memory
+_INDEX_PRESET = 3  # a tenth larger than preset 6
 _MAX_PLAIN_SIZE = 8**11 - 1
 _PADDING = bytes(BLOCK)
 _SMALL = 16 << 10  # members up to this size are copied together
@@ -211,7 +210,7 @@ class _Index:
     def encode(self) -> Iterator[bytes]:
         """Yield the index as an xz stream, in parts."""
         self._spool()
-        compressor = lzma.LZMACompressor(preset=_INDEX_PRESET)
+        compressor = documents.make_compressor(_INDEX_PRESET)
         yield compressor.compress(documents.head(documents.MAP, 3))
         for name, values in zip(("items", "offset_datas", "sizes"), self._spools, strict=True):
             yield compressor.compress(

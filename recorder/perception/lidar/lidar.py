@@ -22,6 +22,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -104,9 +105,13 @@ class OusterOptics:
     def of_metadata(cls, text: str, where: str) -> OusterOptics:
         """Parse the sensor's metadata (``lidar.json``), in sections or in the older flat form.
 
+        As long as optics are in use, equal texts give the same ones, whose arrays take some MB.
+
         Raises:
             FormatError: the text is not JSON, or lacks parameters; the message names `where`.
         """
+        if (known := _IN_USE.get(text)) is not None:
+            return known
         try:
             document = json.loads(text)
             flat: dict[str, Any] = dict(document)
@@ -136,7 +141,9 @@ class OusterOptics:
         settings = {key: str(flat[key]) for key in keys if flat.get(key)}
         if profile := layout.get("udp_profile_lidar"):
             settings["udp_profile_lidar"] = str(profile)
-        return cls(beams, columns, altitude, azimuth, beam, sensor, settings)
+        made = cls(beams, columns, altitude, azimuth, beam, sensor, settings)
+        _IN_USE[text] = made
+        return made
 
     @property
     def frequency_hz(self) -> float | None:
@@ -244,6 +251,10 @@ class OusterOptics:
             points = (beam[:, at] * ranges[number][at] + start[:, at]).T
             made = _add_own_rays(made, number, at, points)
         return made
+
+
+_IN_USE: WeakValueDictionary[str, OusterOptics] = WeakValueDictionary()
+"""The optics that are in use, by the text of their metadata."""
 
 
 def pixel_shifts(text: str, optics: OusterOptics, where: str) -> npt.NDArray[np.intp]:

@@ -223,12 +223,13 @@ class SweepPoints(RangeSource):
         columns = np.broadcast_to(np.arange(optics.columns), self.shape)
         if destaggered:
             columns = (columns - pixel_shifts(text, optics, where)[:, None]) % optics.columns
-        places = (rows * optics.columns + columns).reshape(-1)
-        self._places = places if destaggered else None
+        self._direction, self._start = optics.lines
+        self._places: npt.NDArray[np.intp] | None = None
+        if destaggered:
+            places = self._places = (rows * optics.columns + columns).reshape(-1)
+            self._direction, self._start = self._direction[:, places], self._start[:, places]
         self._columns = columns.reshape(-1)
         self._rings = np.repeat(np.arange(optics.beams, dtype=np.uint16), optics.columns)
-        direction, start = optics.lines
-        self._direction, self._start = direction[:, places], start[:, places]
 
     def points(self, sample: Mapping[str, Values], t_ns: int) -> tuple[int, Values]:
         """Return the points of a sweep: of the first returns, then of the second returns.

@@ -18,6 +18,7 @@ from recorder.archives.edgefirst.packer import PACKER
 from recorder.archives.edgefirst.samples import Places, PoseWalk, nearest_all
 from recorder.archives.edgefirst.sensors import LidarFiles
 from recorder.archives.edgefirst.table import Annotation, Sample, Table
+from recorder.archives.edgefirst.table_files import ExistingTable
 from recorder.codecs.storage.mjpg import MjpgReader
 from recorder.common.errors import ArchiveError, FormatError
 from recorder.formats.exif import insert_exif
@@ -292,7 +293,7 @@ def test_a_table_cut_in_the_middle_of_its_rows(tmp_path: Path) -> None:
         Table(tmp_path, "2026.10") as table,
         pytest.raises(ArchiveError, match=r"a\.arrow: is no table|a\.arrow: is damaged"),
     ):
-        table.keep(tmp_path / "a.arrow", ())
+        table.keep(ExistingTable.read(tmp_path / "a.arrow"), ())
 
 
 def test_large_masks_do_not_wait_for_a_batch(

@@ -216,6 +216,10 @@ def test_a_session_without_pictures_among_others(tmp_path: Path) -> None:
         ({"lidar_images": ["colour"]}, "edgefirst.lidar_images: 'colour' is not one of"),
         ({"val": 0.7, "test": 0.5}, "edgefirst.val: the sum of val and test exceeds 1"),
         ({"every": 0}, "edgefirst.every"),
+        ({"columns": {"box2d": "text"}}, "edgefirst.columns.box2d: the format has this column"),
+        ({"columns": {"lux": "float"}}, "edgefirst.columns.lux: needs one of text, integer"),
+        ({"inputs": ["imu"]}, "edgefirst.inputs: 'imu' is not one of lidar, radar"),
+        ({"status": "valid"}, "edgefirst.status: 'valid' is not one of stated, derived"),
     ],
 )
 def test_wrong_options(options: dict[str, Any], words: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from recorder.archives.edgefirst.pipeline import WINDOW, find_nearest
 from recorder.codecs.streams import ChannelSpec
+from recorder.common.errors import ArchiveError
 from recorder.perception.lidar.lidar import OusterOptics
 from recorder.perception.radar.radar import RadarGeometry, RadarProcessor
 from recorder.session.reader import Session
@@ -103,6 +104,52 @@ def test_a_sweep_goes_with_one_picture_wherever_windows_end(tmp_path: Path) -> N
     for every, found in ((1, nearest), (4, range(0, len(pictures), 4))):
         data = pack(path, every=every)
         assert [n for n in range(len(pictures)) if "lidar.pcd" in data.endings(n)] == list(found)
+
+
+@pytest.mark.parametrize("inputs", [["lidar"], ["radar"], ["lidar", "radar"]])
+def test_only_pictures_with_the_wanted_inputs_are_packed(
+    session: Path, dataset: Dataset, inputs: list[str], tmp_path: Path
+) -> None:
+    """The samples are those of the whole dataset that have them, wherever windows end."""
+    endings = {"lidar": {"lidar.pcd"}, "radar": {"radar.pcd", "radar.png"}}
+    wanted = set[str]().union(*(endings[name] for name in inputs))
+    complete = [n for n in range(15) if wanted <= dataset.endings(n)]
+    assert 0 < len(complete) < 15
+    data = pack_all([session], tmp_path / "out", inputs=inputs, tolerance_ms=40)
+    assert sorted({row["frame"] for row in data.rows}) == complete
+    assert data.result.summary["frames"] == {BASE: len(complete)}
+    names = {f"{BASE}/{BASE}_{n:03d}." for n in complete}
+    kept = {k: v for k, v in dataset.files.items() if any(k.startswith(name) for name in names)}
+    assert data.files == kept
+    left_out = f"{15 - len(complete)} pictures left out: without {' and '.join(inputs)} beside them"
+    assert data.noted(f"camera: {left_out}") == 1
+    assert data.noted("have none within 40 ms") == 0
+
+
+def test_depth_of_pictures_that_are_left_out_is_not_made(session: Path, tmp_path: Path) -> None:
+    options = {"inputs": ["radar"], "lidar_images": ["projected"], "tolerance_ms": 40}
+    data = pack_all([session], tmp_path / "out", **options)
+    frames = {row["frame"] for row in data.rows}
+    assert {n for n in range(15) if data.endings(n)} == frames
+    assert {n for n in range(15) if "depth.png" in data.endings(n)} <= frames
+    assert any("depth.png" in data.endings(n) for n in frames)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"), [(["lidar"], "lidar"), (["radar", "lidar"], "radar and lidar")]
+)
+def test_a_session_without_the_wanted_inputs_is_refused(
+    tmp_path: Path, inputs: list[str], words: str
+) -> None:
+    """Also where the sensor is there, but never near a picture."""
+    path = build_session(tmp_path / "s", camera_spec(), seconds=0.2).path
+    with pytest.raises(ArchiveError, match=f"has no picture with {words} beside it"):
+        pack(path, inputs=inputs)
+    builder = Builder(tmp_path / "late")
+    builder.add(camera_spec(), 0.2)
+    builder.add(lidar(), 0.2, offset_ns=2_000_000_000)
+    with pytest.raises(ArchiveError, match="has no picture with lidar beside it"):
+        pack(builder.close(), inputs=["lidar"])
 
 
 def test_of_pictures_that_match_a_sweep_the_nearest_is_found() -> None:

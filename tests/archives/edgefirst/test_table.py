@@ -22,7 +22,8 @@ from recorder.archives.edgefirst.samples import (
     find_places,
     nearest_all,
 )
-from recorder.archives.edgefirst.table import ROWS, Annotation, ExistingTable, Sample, Table
+from recorder.archives.edgefirst.table import ROWS, Annotation, Sample, Table
+from recorder.archives.edgefirst.table_files import ExistingTable
 from recorder.codecs.streams import ChannelSpec, StreamSpec
 from recorder.common.errors import ArchiveError
 from recorder.perception.geometry import rotation_of_rpy, transform
@@ -49,7 +50,7 @@ def write(
 ) -> Any:
     with Table(path.parent, kind) as table:
         if old is not None:
-            table.keep(old, drop)
+            table.keep(ExistingTable.read(old), drop)
         for sample, annotations in rows:
             table.add(sample, annotations)
         table.finish(path, {"recorder": "{}"})
@@ -207,7 +208,7 @@ FOREIGN = {
     "reviewer": pa.array(["ann", "bob", None], pa.string_view()),
     "shift": pa.array(["day", "night", "day"]).dictionary_encode(),
     "tags": pa.array([["a"], [], None], pa.large_list(pa.string_view())),
-    "timing": pa.array([{"load": 1, "decode": 2}, None, {"load": 3, "decode": 4}]),
+    "timing": pa.array([{"load": 1, "track": 2}, None, {"load": 3, "track": 4}]),
 }
 
 
@@ -225,7 +226,7 @@ def test_columns_that_others_added_are_kept(tmp_path: Path, kind: str) -> None:
         writer.write_table(old)
     assert [field.name for field in ExistingTable.read(path).foreign] == list(FOREIGN)
     with Table(tmp_path, kind) as table:
-        table.keep(path, {"b"})
+        table.keep(ExistingTable.read(path), {"b"})
         table.add(Sample("d", 1), [Annotation(label="car")])
         table.finish(tmp_path / "b.arrow", {})
     with ipc.open_file(str(tmp_path / "b.arrow")) as reader:

@@ -60,6 +60,19 @@ def test_archives_of_a_large_session_are_packed_at_once(
     assert set(read_records(session)) == {"a", "b"}
 
 
+def test_each_archive_returns_its_memory_at_its_end(
+    at_once: dict[str, MeetingPacker], session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other archives need it."""
+    in_place: list[int] = []
+    monkeypatch.setattr(
+        finalizer, "release_memory", lambda: in_place.append(len(read_records(session)))
+    )
+    list(finalize(session, [ArchiveRequest(name) for name in at_once]))
+    assert in_place[-1] == 2
+    assert len(in_place) == 2
+
+
 def test_an_archive_that_fails_beside_another_leaves_it_alone(
     at_once: dict[str, MeetingPacker], session: Path
 ) -> None:

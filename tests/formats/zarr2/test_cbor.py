@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import lzma
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from recorder.formats.zarr2.documents import (
     dump_items,
     dump_text,
     load_cbor,
+    make_compressor,
 )
 
 # RFC 8949, appendix A; floats as doubles, as other writers have them.
@@ -156,3 +159,19 @@ def test_every_cut_is_noticed() -> None:
 def test_other_types_are_refused(value: Any) -> None:
     with pytest.raises(FormatError, match="CBOR cannot hold"):
         dump_cbor([value])
+
+
+@pytest.mark.parametrize("preset", [1, 3])
+def test_documents_are_compressed_in_little_memory(preset: int) -> None:
+    tracemalloc.start()
+    try:
+        compressor = make_compressor(preset)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 4_000_000
+    names = [f"cameras/camera/frames/{k * 33_333_333}/image" for k in range(20_000)]
+    data = dump_cbor(names)
+    packed = compressor.compress(data) + compressor.flush()
+    assert lzma.decompress(packed) == data
+    assert len(packed) < 1.05 * len(lzma.compress(data, preset=preset))
