@@ -17,6 +17,7 @@ import numpy.typing as npt
 from drivers.camera.backdrop import BONNET_COLOUR, Backdrop, bonnet, brighten, palette
 from drivers.camera.lens import DISTORTION, Lens
 from drivers.camera.outlines import SHIFT, Outlines
+from drivers.kit.simulated_clock import CLOCK_OPTION
 from drivers.world import SCENE_OPTION, SEED_OPTION, World, mounts
 from drivers.world.noise import bits, noise_seed, normal
 from recorder.common.errors import SourceError
@@ -29,6 +30,7 @@ SIM_FPS: Final = 30.0
 
 SIM_CAMERA_OPTIONS: Final[OptionTable] = {
     "scene": SCENE_OPTION,
+    "clock": CLOCK_OPTION,
     "seed": SEED_OPTION,
     "noise": Option("float", 0.0, "sim: scale of the pixels' noise", minimum=0.0, maximum=20.0),
     "mount": mounts.MOUNT_OPTION,

@@ -20,6 +20,7 @@ from drivers.can.frames import CLASSIC_BYTES, EXTENDED, FD, FD_BYTES, SWITCHED, 
 from drivers.can.stream import Decoding, frame_sample, frame_stream
 from drivers.kit.driver import Item, Sample, SensorConfig
 from drivers.kit.sample_batches import DeferredData
+from drivers.kit.simulated_clock import CLOCK_OPTION
 from drivers.world import SCENE_OPTION, World
 from recorder.codecs.streams import StreamSpec
 from recorder.config.options import Option, OptionTable
@@ -29,6 +30,7 @@ DATABASE: Final = Path(__file__).with_name("vehicle.dbc")
 SIM_CAN_OPTIONS: Final[OptionTable] = {
     "seed": Option("int", 0, "sim: seed of the world", minimum=0),
     "scene": SCENE_OPTION,
+    "clock": CLOCK_OPTION,
 }
 WHEELBASE_M, TRACK_M, STEERING_RATIO = 2.8, 1.6, 15.0
 BAR_PER_M_S2: Final = 12.0

@@ -14,6 +14,7 @@ from drivers.gnss.packets import PROTOCOLS
 from drivers.gnss.played import LogSource
 from drivers.gnss.simulated import SimulatedSource
 from drivers.kit.driver import SensorConfig
+from drivers.kit.simulated_clock import CLOCK_OPTION
 from drivers.kit.source_driver import ReadDriver
 from drivers.kit.topics.connect import TOPIC_FORMS, TOPIC_OPTIONS, TOPIC_SCHEMES
 from drivers.world import SCENE_OPTION, mounts
@@ -65,6 +66,7 @@ class GnssDriver(ReadDriver):
             minimum=1.0, maximum=60.0,
         ),
         "scene": SCENE_OPTION,
+        "clock": CLOCK_OPTION,
         "seed": Option("int", 0, "sim: same seed, same data", minimum=0, maximum=2**63 - 1),
         "noise": Option("float", 1.0, "sim: scale of the errors", minimum=0.0, maximum=1000.0),
         "mount": mounts.MOUNT_OPTION,

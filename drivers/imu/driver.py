@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from drivers.imu.simulated import SimulatedSource
+from drivers.kit.simulated_clock import CLOCK_OPTION
 from drivers.kit.source_driver import ReadDriver
 from drivers.kit.topics.connect import TOPIC_FORMS, TOPIC_OPTIONS, TOPIC_SCHEMES
 from drivers.world import SCENE_OPTION, SEED_OPTION, mounts
@@ -33,6 +34,7 @@ class ImuDriver(ReadDriver):
     options: ClassVar[OptionTable] = {
         "rate": Option("float", 100.0, "sim: samples a second", minimum=1.0, maximum=2000.0),
         "scene": SCENE_OPTION,
+        "clock": CLOCK_OPTION,
         "seed": SEED_OPTION,
         "noise": Option("float", 1.0, "sim: scale of bias and noise", minimum=0.0, maximum=1000.0),
         "mount": mounts.MOUNT_OPTION,

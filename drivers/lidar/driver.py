@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from drivers.kit.simulated_clock import CLOCK_OPTION
 from drivers.kit.source_driver import SourceDriver
 from drivers.kit.topics.connect import TOPIC_FORMS, TOPIC_OPTIONS, TOPIC_SCHEMES
 from drivers.lidar.model import START_NS
@@ -48,6 +49,7 @@ class LidarDriver(SourceDriver):
         "rate": Option("float", 10.0, "sim: turns per second", minimum=0.1, maximum=50),
         "seed": Option("int", 0, "sim: seed of the world and the noise", minimum=0),
         "scene": SCENE_OPTION,
+        "clock": CLOCK_OPTION,
         "noise": Option(
             "float", 1.0, "sim: scale of all noise; 0: no noise", minimum=0, maximum=100
         ),

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import ClassVar
 
+from drivers.kit.simulated_clock import CLOCK_OPTION
 from drivers.kit.source_driver import ReadDriver
 from drivers.mmwave.chirp import IQ_ORDERS
 from drivers.mmwave.chirp_limits import check_chirp
@@ -70,6 +71,7 @@ class MmwaveDriver(ReadDriver):
         ),
         "seed": Option("int", 0, "sim: seed of the world and the noise", minimum=0),
         "scene": SCENE_OPTION,
+        "clock": CLOCK_OPTION,
         "noise": Option(
             "float", 1.0, "sim: scale of the thermal noise; 0: no noise", minimum=0, maximum=1000
         ),

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from drivers.kit.simulated_clock import CLOCK_OPTION
 from drivers.world import SCENE_OPTION, SEED_OPTION, mounts
 from drivers.xsens.commands import EVERY_MESSAGE, PVT_HZ
 from recorder.config.options import Option, OptionTable
@@ -80,6 +81,7 @@ MODEL_OPTION: Final = Option(
 
 SIM_IMU_OPTIONS: Final[OptionTable] = {
     "scene": SCENE_OPTION,
+    "clock": CLOCK_OPTION,
     "seed": SEED_OPTION,
     "noise": Option("float", 1.0, "sim: scale of bias and noise", minimum=0.0, maximum=1000.0),
     "model": MODEL_OPTION,

@@ -24,6 +24,7 @@ from drivers.kit.lidar.control import Control, Device
 from drivers.kit.lidar.decoder import PacketDecoder, Packets
 from drivers.kit.lidar.form import FormWatch
 from drivers.kit.lidar.stream import SweepStream, Times
+from drivers.kit.simulated_clock import CLOCK_OPTION
 from drivers.kit.source_driver import ItemSource, SourceDriver
 from drivers.kit.topics.connect import TOPIC_FORMS, TOPIC_OPTIONS, TOPIC_SCHEMES
 from drivers.world import SCENE_OPTION
@@ -63,6 +64,7 @@ FAMILY_OPTIONS: OptionTable = {
     ),
     "seed": Option("int", 0, "sim: seed of the world and the noise", minimum=0),
     "scene": SCENE_OPTION,
+    "clock": CLOCK_OPTION,
     "noise": Option("float", 1.0, "sim: scale of all noise; 0: no noise", minimum=0, maximum=100),
     "mount": MOUNT_OPTION,
     **TOPIC_OPTIONS,
