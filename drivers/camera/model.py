@@ -18,7 +18,7 @@ from drivers.camera.backdrop import BONNET_COLOUR, Backdrop, bonnet, brighten, p
 from drivers.camera.lens import DISTORTION, Lens
 from drivers.camera.outlines import SHIFT, Outlines
 from drivers.kit.simulated_clock import CLOCK_OPTION
-from drivers.world import SCENE_OPTION, SEED_OPTION, World, mounts
+from drivers.world import SEED_OPTION, WORLD_OPTIONS, World, mounts
 from drivers.world.noise import bits, noise_seed, normal
 from recorder.common.errors import SourceError
 from recorder.config.options import Option, OptionTable
@@ -29,7 +29,7 @@ SIM_SIZE: Final = 1280, 720
 SIM_FPS: Final = 30.0
 
 SIM_CAMERA_OPTIONS: Final[OptionTable] = {
-    "scene": SCENE_OPTION,
+    **WORLD_OPTIONS,
     "clock": CLOCK_OPTION,
     "seed": SEED_OPTION,
     "noise": Option("float", 0.0, "sim: scale of the pixels' noise", minimum=0.0, maximum=20.0),
@@ -244,7 +244,7 @@ def make_camera(
     lens = make_lens(name, options, size)
     try:
         return SimulatedCamera(
-            world or World(options["scene"], options["seed"]),
+            world or World.of(options),
             lens,
             mounts.make_mount(name, options["mount"], mounts.CAMERA),
             fps=fps,

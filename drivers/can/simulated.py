@@ -21,7 +21,7 @@ from drivers.can.stream import Decoding, frame_sample, frame_stream
 from drivers.kit.driver import Item, Sample, SensorConfig
 from drivers.kit.sample_batches import DeferredData
 from drivers.kit.simulated_clock import CLOCK_OPTION
-from drivers.world import SCENE_OPTION, World
+from drivers.world import WORLD_OPTIONS, World
 from recorder.codecs.streams import StreamSpec
 from recorder.config.options import Option, OptionTable
 
@@ -29,7 +29,7 @@ DATABASE: Final = Path(__file__).with_name("vehicle.dbc")
 """The database of the simulated bus."""
 SIM_CAN_OPTIONS: Final[OptionTable] = {
     "seed": Option("int", 0, "sim: seed of the world", minimum=0),
-    "scene": SCENE_OPTION,
+    **WORLD_OPTIONS,
     "clock": CLOCK_OPTION,
 }
 WHEELBASE_M, TRACK_M, STEERING_RATIO = 2.8, 1.6, 15.0
@@ -181,7 +181,7 @@ class SimulatedBus:
         fd = bool(options["fd"])
         self._messages = _MESSAGES + (_FD_MESSAGES if fd else ())
         self.width = FD_BYTES if fd else CLASSIC_BYTES
-        self._world = World(options["scene"], options["seed"])
+        self._world = World.of(options)
         own_hz = sum(1e9 / message.period_ns for message in self._messages)
         self._filler_hz = max(0.0, float(options["rate"] or 0.0) - own_hz)
         self.rate_hz = own_hz + self._filler_hz

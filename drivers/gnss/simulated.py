@@ -19,7 +19,7 @@ import numpy.typing as npt
 from drivers.gnss.fixes import AUTONOMOUS, FIX_3D, gnss_spec
 from drivers.kit.driver import Item, Sample, SensorConfig
 from drivers.kit.satellite_navigation import SECOND_NS, convert_utc_to_gps, earth_fixed, geodetic
-from drivers.world import World, mounts
+from drivers.world import World, mounts, world_settings
 from drivers.world.imu import SimulatedImu
 from drivers.world.noise import noise_seed
 from recorder.common.errors import ConfigError
@@ -101,7 +101,7 @@ def make_receiver(name: str, options: Mapping[str, Any]) -> SimulatedReceiver:
         SourceError: an invalid mount; the message names sensor and option.
     """
     rate_hz = float(options["rate"] or RATE_HZ)
-    world = World(options["scene"], options["seed"])
+    world = World.of(options)
     mount = mounts.make_mount(name, options["mount"], mounts.IMU)
     origin = options["origin"]
     if len(origin) != 3 or not (abs(origin[0]) <= 90 and abs(origin[1]) <= 180):
@@ -121,7 +121,7 @@ class SimulatedSource:
     def __init__(self, sensor: SensorConfig) -> None:
         options = sensor.options
         self._receiver = make_receiver(sensor.name, options)
-        about = {name: options[name] for name in ("scene", "seed")} | {"simulated": True}
+        about = world_settings(options) | {"simulated": True}
         self.spec = gnss_spec(sensor.name, self._receiver.rate_hz, False, about)
         self._next = 0
         self._items: deque[Item] = deque()

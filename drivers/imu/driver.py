@@ -14,7 +14,7 @@ from drivers.imu.simulated import SimulatedSource
 from drivers.kit.simulated_clock import CLOCK_OPTION
 from drivers.kit.source_driver import ReadDriver
 from drivers.kit.topics.connect import TOPIC_FORMS, TOPIC_OPTIONS, TOPIC_SCHEMES
-from drivers.world import SCENE_OPTION, SEED_OPTION, mounts
+from drivers.world import SEED_OPTION, WORLD_OPTIONS, mounts
 from recorder.codecs.streams import StreamSpec
 from recorder.config.options import Option, OptionTable
 
@@ -33,7 +33,7 @@ class ImuDriver(ReadDriver):
 
     options: ClassVar[OptionTable] = {
         "rate": Option("float", 100.0, "sim: samples a second", minimum=1.0, maximum=2000.0),
-        "scene": SCENE_OPTION,
+        **WORLD_OPTIONS,
         "clock": CLOCK_OPTION,
         "seed": SEED_OPTION,
         "noise": Option("float", 1.0, "sim: scale of bias and noise", minimum=0.0, maximum=1000.0),

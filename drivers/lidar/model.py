@@ -67,7 +67,7 @@ class LidarScene:
     """
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
-        world = World(options["scene"], options["seed"])
+        world = World.of(options)
         self.period_ns = round(1e9 / options["rate"])
         self.beams = TurningBeams(options["beams"], options["columns"], self.period_ns)
         materials = np.array([target.reflectivity for target in world.targets])

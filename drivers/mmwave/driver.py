@@ -19,7 +19,7 @@ from drivers.mmwave.chirp_limits import check_chirp
 from drivers.mmwave.model import SIM_CHIRP
 from drivers.mmwave.options import CAPTURE_OPTIONS, CHIRP_OPTIONS, radar_setup
 from drivers.mmwave.stream import radar_stream
-from drivers.world import SCENE_OPTION
+from drivers.world import WORLD_OPTIONS
 from drivers.world.mounts import MOUNT_OPTION
 from recorder.codecs.streams import StreamSpec
 from recorder.config.options import Option
@@ -70,7 +70,7 @@ class MmwaveDriver(ReadDriver):
             maximum=30,
         ),
         "seed": Option("int", 0, "sim: seed of the world and the noise", minimum=0),
-        "scene": SCENE_OPTION,
+        **WORLD_OPTIONS,
         "clock": CLOCK_OPTION,
         "noise": Option(
             "float", 1.0, "sim: scale of the thermal noise; 0: no noise", minimum=0, maximum=1000

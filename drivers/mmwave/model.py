@@ -250,7 +250,7 @@ def make_radar(
         chirp,
         iq_order,
         noise_seed(options["seed"], name, "radar"),
-        World(options["scene"], options["seed"]),
+        World.of(options),
         make_mount(name, options["mount"], RADAR),
         options["noise"],
         options["phase_error_deg"],

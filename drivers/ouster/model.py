@@ -81,7 +81,7 @@ def make_lidar_scene(core: Any, info: Any, name: str, options: Mapping[str, Any]
         SourceError: an invalid mount; the message names sensor and option.
     """
     mount = make_mount(name, options["mount"], LIDAR)
-    world = World(options["scene"], options["seed"])
+    world = World.of(options)
     seed = noise_seed(options["seed"], name, "lidar")
     return LidarScene(core, info, world, mount, seed, options["noise"])
 

@@ -26,7 +26,7 @@ from drivers.camera.model import SIM_CAMERA_OPTIONS, SIM_FPS, make_camera, make_
 from drivers.kit.simulated_clock import ClockError
 from drivers.sim import truth
 from drivers.sim.calibration import OF_SESSION, Placed, calibration_text
-from drivers.world import SCENE_OPTION, World, mounts
+from drivers.world import World, mounts, world_settings
 from recorder.codecs.raw_pixels import raw_pixels
 from recorder.common.errors import SessionError
 from recorder.config.options import check_options
@@ -69,9 +69,9 @@ class SimulatedSensor:
     stamps: Times
 
     @property
-    def world(self) -> tuple[str, int]:
-        """Scene and seed."""
-        return self.entry.get("scene") or SCENE_OPTION.default, self.entry.get("seed") or 0
+    def world(self) -> dict[str, Any]:
+        """What describes its world."""
+        return world_settings(self.entry)
 
     @property
     def pictures(self) -> str:
@@ -113,8 +113,7 @@ def annotate(session: Path) -> dict[str, int]:
             or its sensors recorded different worlds.
     """
     read = read_session(session)
-    scene, seed = _common_world(read)
-    world = World(scene, seed)
+    world = World(**_common_world(read))
     cameras = [sensor for sensor in read.sensors if sensor.pictures]
     lidars = [sensor for sensor in read.sensors if "rng" in sensor.channels]
     written: dict[str, int] = {}
@@ -178,14 +177,15 @@ def read_session(path: Path) -> SimulatedSession:
     return SimulatedSession(path, start_ns, start_mono_ns, tuple(sensors))
 
 
-def _common_world(session: SimulatedSession) -> tuple[str, int]:
-    worlds: dict[tuple[str, int], str] = {}
+def _common_world(session: SimulatedSession) -> dict[str, Any]:
+    worlds: dict[str, str] = {}
     for sensor in session.sensors:
-        worlds.setdefault(sensor.world, sensor.name)
+        about = ", ".join(f"{key} {value}" for key, value in sensor.world.items())
+        worlds.setdefault(about, sensor.name)
     if len(worlds) > 1:
-        reported = ", ".join(f"{name}: scene {w[0]}, seed {w[1]}" for w, name in worlds.items())
+        reported = ", ".join(f"{name}: {about}" for about, name in worlds.items())
         raise SessionError(f"{session.path}: its sensors recorded different worlds ({reported})")
-    return next(iter(worlds))
+    return session.sensors[0].world
 
 
 def _annotate_camera(

@@ -168,7 +168,7 @@ def make_imu(name: str, options: Mapping[str, Any], rate_hz: float) -> Simulated
     """
     return SimulatedImu(
         rate_hz,
-        World(options["scene"], options["seed"]),
+        World.of(options),
         mounts.make_mount(name, options["mount"], mounts.IMU),
         options["noise"],
         noise_seed(options["seed"], name, "imu"),

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from drivers.world.mounts import about_z
 from drivers.world.path import Path
+from drivers.world.ride import HEAVE, PITCH, ROLL, Ride
 
 Floats = npt.NDArray[np.float64]
 
@@ -55,8 +56,8 @@ class Motion:
 class Trajectory:
     """The vehicle's motion as a function of time only, for every time (also below 0).
 
-    The vehicle stays flat on z = 0 and heads along the path.  Position, velocity and acceleration
-    are continuous; all are exact derivatives of one curve, not differences.
+    The vehicle heads along the path, flat on z = 0 unless the road is rough.  Position, velocity
+    and acceleration are continuous; all are exact derivatives of one curve, not differences.
 
     >>> position_m, rotation = trajectory.pose(np.array([0.0, 0.1]))
     >>> trajectory.motion(np.array([0.1])).angular_rate_rad_s
@@ -65,10 +66,15 @@ class Trajectory:
         path: the road.
         start: its parameter at time 0.
         phases: one round of the drive, which is repeated.
+
+    Attributes:
+        path: the road.
+        ride: pitch, roll and heave on a rough road; None: the vehicle stays flat.
     """
 
     def __init__(self, path: Path, start: float, phases: tuple[Phase, ...]) -> None:
         self.path = path
+        self.ride: Ride | None = None
         self._start = start
         self._bounds = np.cumsum([0.0, *(phase.duration_s for phase in phases)])
         self._reached = np.cumsum([0.0, *(phase.distance for phase in phases)])
@@ -107,7 +113,7 @@ class Trajectory:
         curve = place.second * (speed * speed) + place.first * rate_change[:, None]
         turn = place.turn * rate
         turn_change = place.turn_change * (rate * rate) + place.turn * rate_change
-        return Motion(
+        flat = Motion(
             _flat(place.position_m),
             about_z(place.tangent[:, 0], place.tangent[:, 1]),
             _flat(place.first * speed),
@@ -115,6 +121,42 @@ class Trajectory:
             _vertical(turn),
             _vertical(turn_change),
         )
+        if self.ride is None:
+            return flat
+        value, first, second = self.ride.at(u)
+        return _tilt(flat, value, first * rate, second * (rate * rate) + first * rate_change)
+
+
+def _tilt(flat: Motion, value: Floats, rate: Floats, change: Floats) -> Motion:
+    """Return a motion with pitch, roll and heave: R = Rz(yaw) Ry(pitch) Rx(roll).
+
+    Args:
+        flat: the motion on a plane.
+        value, rate, change: f8 [3, n], of `Ride`, and their time derivatives.
+    """
+    yaw_rate, yaw_change = flat.angular_rate_rad_s[:, 2], flat.angular_acceleration_rad_s2[:, 2]
+    sp, cp = np.sin(value[PITCH]), np.cos(value[PITCH])
+    sr, cr = np.sin(value[ROLL]), np.cos(value[ROLL])
+    pitch, roll = rate[PITCH], rate[ROLL]
+    zero = np.zeros_like(sp)
+    rows = [[cp, sp * sr, sp * cr], [zero, cr, -sr], [-sp, cp * sr, cp * cr]]
+    tilt = np.stack([np.stack(row, axis=-1) for row in rows], axis=-2)
+    level, level_change = yaw_rate * cp, yaw_change * cp - yaw_rate * pitch * sp
+    turning = [roll - yaw_rate * sp, pitch * cr + level * sr, level * cr - pitch * sr]
+    swinging = [
+        change[ROLL] - yaw_change * sp - yaw_rate * pitch * cp,
+        change[PITCH] * cr - pitch * roll * sr + level_change * sr + level * roll * cr,
+        level_change * cr - level * roll * sr - change[PITCH] * sr - pitch * roll * cr,
+    ]
+    lift = np.array([0.0, 0.0, 1.0])
+    return Motion(
+        flat.position_m + value[HEAVE][:, None] * lift,
+        flat.rotation @ tilt,
+        flat.velocity_m_s + rate[HEAVE][:, None] * lift,
+        flat.acceleration_m_s2 + change[HEAVE][:, None] * lift,
+        np.stack(turning, axis=-1),
+        np.stack(swinging, axis=-1),
+    )
 
 
 def _flat(xy: Floats) -> Floats:

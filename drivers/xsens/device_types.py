@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from drivers.kit.simulated_clock import CLOCK_OPTION
-from drivers.world import SCENE_OPTION, SEED_OPTION, mounts
+from drivers.world import SEED_OPTION, WORLD_OPTIONS, mounts
 from drivers.xsens.commands import EVERY_MESSAGE, PVT_HZ
 from recorder.config.options import Option, OptionTable
 
@@ -80,7 +80,7 @@ MODEL_OPTION: Final = Option(
 """The option ``model`` of a simulated IMU."""
 
 SIM_IMU_OPTIONS: Final[OptionTable] = {
-    "scene": SCENE_OPTION,
+    **WORLD_OPTIONS,
     "clock": CLOCK_OPTION,
     "seed": SEED_OPTION,
     "noise": Option("float", 1.0, "sim: scale of bias and noise", minimum=0.0, maximum=1000.0),

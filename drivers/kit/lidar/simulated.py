@@ -120,7 +120,7 @@ class SceneView:
 
     def __init__(self, sensor: SensorConfig, rays: Rays) -> None:
         options, name = sensor.options, sensor.name
-        world = World(options["scene"], options["seed"])
+        world = World.of(options)
         materials = np.array([target.reflectivity for target in world.targets])
         mount = make_mount(name, options["mount"], LIDAR)
         self._view = View(world, mount, rays, None, _REACH_M * np.sqrt(10 * materials))
