@@ -20,6 +20,7 @@ from drivers.mmwave.model import SIM_CHIRP
 from drivers.mmwave.options import CAPTURE_OPTIONS, CHIRP_OPTIONS, radar_setup
 from drivers.mmwave.stream import radar_stream
 from drivers.world import WORLD_OPTIONS
+from drivers.world.faults import RADAR_FAULTS, fault_option
 from drivers.world.mounts import MOUNT_OPTION
 from recorder.codecs.streams import StreamSpec
 from recorder.config.options import Option
@@ -72,6 +73,7 @@ class MmwaveDriver(ReadDriver):
         "seed": Option("int", 0, "sim: seed of the world and the noise", minimum=0),
         **WORLD_OPTIONS,
         "clock": CLOCK_OPTION,
+        "faults": fault_option(RADAR_FAULTS),
         "noise": Option(
             "float", 1.0, "sim: scale of the thermal noise; 0: no noise", minimum=0, maximum=1000
         ),

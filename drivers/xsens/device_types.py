@@ -12,6 +12,7 @@ from typing import Final
 
 from drivers.kit.simulated_clock import CLOCK_OPTION
 from drivers.world import SEED_OPTION, WORLD_OPTIONS, mounts
+from drivers.world.faults import IMU_FAULTS, fault_option
 from drivers.xsens.commands import EVERY_MESSAGE, PVT_HZ
 from recorder.config.options import Option, OptionTable
 
@@ -82,6 +83,7 @@ MODEL_OPTION: Final = Option(
 SIM_IMU_OPTIONS: Final[OptionTable] = {
     **WORLD_OPTIONS,
     "clock": CLOCK_OPTION,
+    "faults": fault_option(IMU_FAULTS),
     "seed": SEED_OPTION,
     "noise": Option("float", 1.0, "sim: scale of bias and noise", minimum=0.0, maximum=1000.0),
     "model": MODEL_OPTION,

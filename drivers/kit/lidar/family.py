@@ -28,6 +28,7 @@ from drivers.kit.simulated_clock import CLOCK_OPTION
 from drivers.kit.source_driver import ItemSource, SourceDriver
 from drivers.kit.topics.connect import TOPIC_FORMS, TOPIC_OPTIONS, TOPIC_SCHEMES
 from drivers.world import WORLD_OPTIONS
+from drivers.world.faults import LIDAR_FAULTS, fault_option
 from drivers.world.mounts import MOUNT_OPTION
 from recorder.codecs.beams import Beams
 from recorder.codecs.streams import StreamSpec
@@ -65,6 +66,7 @@ FAMILY_OPTIONS: OptionTable = {
     "seed": Option("int", 0, "sim: seed of the world and the noise", minimum=0),
     **WORLD_OPTIONS,
     "clock": CLOCK_OPTION,
+    "faults": fault_option(LIDAR_FAULTS),
     "noise": Option("float", 1.0, "sim: scale of all noise; 0: no noise", minimum=0, maximum=100),
     "mount": MOUNT_OPTION,
     **TOPIC_OPTIONS,
