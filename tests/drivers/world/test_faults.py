@@ -27,13 +27,14 @@ from drivers.livox.driver import LivoxDriver
 from drivers.mmwave.driver import MmwaveDriver
 from drivers.mmwave.model import SIM_CHIRP, make_radar
 from drivers.ouster.driver import OusterDriver
+from drivers.sim.emulated_rig import make_emulator
 from drivers.world import World
 from drivers.world.faults import CAMERA_FAULTS, Kinds, fault_option, read_faults
 from drivers.world.imu import make_imu
 from drivers.xsens.driver import XsensDriver
 from recorder.common.errors import ConfigError
 from recorder.config.options import check_options
-from tests.support.devices import make_driver, read_item, samples, times
+from tests.support.devices import make_driver, make_entry, read_item, samples, times
 
 Image = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float64]
@@ -104,6 +105,36 @@ def test_an_entry_of_the_option_is_checked(entry: Any, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         check_options(SIM_CAMERA_OPTIONS, {"faults": [entry]}, "front")
     assert caught.value.problem == problem and caught.value.key.startswith("front.faults[0]")
+
+
+EMULATED: Sequence[tuple[type[Driver], str, dict[str, Any]]] = (
+    (CameraDriver, "camera", {"width": 64, "height": 48}),
+    (CameraDriver, "camera", {"width": 64, "height": 48, "codec": "copy"}),
+    (CanDriver, "can", {}),
+    (GnssDriver, "gnss", {}),
+    (HesaiDriver, "hesai", {"model": "Pandar40P"}),
+    (LivoxDriver, "livox", {"model": "HAP"}),
+    (MmwaveDriver, "mmwave", {}),
+    (OusterDriver, "ouster", {"beams": 32}),
+    (XsensDriver, "xsens", {}),
+)
+
+
+@pytest.mark.parametrize(("kind", "driver", "options"), EMULATED)
+def test_an_emulated_device_reads_the_option(
+    kind: type[Driver], driver: str, options: dict[str, Any]
+) -> None:
+    wrong = [{"kind": str((kind.options["faults"].keys or {})["kind"].choices[0]), "to_s": 0.0}]
+    entry = make_entry(kind, "device", driver, "sim", faults=wrong, **options)
+    emulator = make_emulator(entry, (), 0)
+    try:
+        with pytest.raises(ConfigError) as caught:
+            emulator.start()
+            for now_ns in range(0, 20_000_000_000, 100_000_000):
+                emulator.step(now_ns)
+        assert caught.value.key == "device.faults[0].to_s"
+    finally:
+        emulator.stop()
 
 
 # --- cameras ----------------------------------------------------------------------------------
