@@ -17,10 +17,9 @@ import numpy.typing as npt
 
 from drivers.world.ground import Ground
 from drivers.world.path import Path
-from drivers.world.ride import Ride
 from drivers.world.scenes import SCENES
 from drivers.world.targets import Fleet, Target, TargetStates
-from drivers.world.trajectory import Motion, Trajectory
+from drivers.world.trajectory import Motion, Ride, Trajectory
 from recorder.config.options import Option, OptionTable
 
 __all__ = ["SCENES", "WORLD_OPTIONS", "Ground", "Motion", "Path", "Target", "TargetStates",

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers.world import TargetStates, World, raycast
-from drivers.world.faults import Fault
-from drivers.world.lidar_faults import LidarFaults
+from drivers.world.faults import Fault, LidarFaults
 from drivers.world.mounts import Mount, rotate, rotate_back
 from drivers.world.raycast import Hits, Image
 

@@ -13,7 +13,7 @@ from drivers.camera.model import SimulatedCamera
 from drivers.lidar.model import LidarScene
 from drivers.mmwave.model import SIM_CHIRP, SimulatedRadar
 from drivers.sim import truth
-from drivers.world import GRAVITY_M_S2, World, mounts, ride
+from drivers.world import GRAVITY_M_S2, World, mounts, trajectory
 from drivers.world.imu import SimulatedImu
 
 Floats = npt.NDArray[np.float64]
@@ -116,7 +116,7 @@ def test_a_camera_sees_the_ground_where_its_rays_meet_it(readout_s: float) -> No
 
 
 def test_without_waves_a_rough_road_looks_like_a_flat_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ride, "_AMPLITUDES", np.zeros((3, 5)))
+    monkeypatch.setattr(trajectory, "_AMPLITUDES", np.zeros((3, 5)))
     still, lens = World("drive", 3, "rough"), Lens.default(160, 120)
     cast, looked = (
         Backdrop(world, lens, mounts.CAMERA).codes(np.array([7.3])) for world in (still, FLAT)
