@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers.world.faults import Fault, active_at
-from drivers.world.noise import normal, uniform
+from drivers.world.noise import bits, normal, uniform
 
 Image = npt.NDArray[np.uint8]
 
 _GRID: Final = 12  # values along a side from which patches of dirt are made
-_OPAQUE: Final = 0.9
+_OPAQUE: Final = np.float32(0.9)
+_SPARE: Final = 1 << 16  # largest shift of a picture's cut of the noise
 _DIRT: Final = np.array((45, 60, 75), np.float32)  # blue, green, red
 
 
@@ -39,7 +40,8 @@ class CameraFaults:
         self, faults: Sequence[Fault], seed: int, size: tuple[int, int], fps: float
     ) -> None:
         self._faults, self._seed, self._size, self._fps = faults, seed, size, fps
-        self._dirt: dict[tuple[int, float], npt.NDArray[np.float32]] = {}
+        self._dirt: dict[Fault, npt.NDArray[np.bool_]] = {}
+        self._grain: dict[Fault, npt.NDArray[np.int16]] = {}
 
     def shown(self, index: int) -> int:
         """Return the number of the picture that the camera shows as picture `index`."""
@@ -77,23 +79,28 @@ class CameraFaults:
             made = cv2.convertScaleAbs(image, alpha=1.0 + fault.size * (2.0 * drawn - 1.0))
         elif fault.kind == "dirt":
             cover = self._cover(fault)
-            made = (image * (1.0 - cover) + _DIRT * cover).astype(np.uint8)
+            image[cover] = image[cover] * (1.0 - _OPAQUE) + _DIRT * _OPAQUE
         elif fault.kind == "noise":
-            pixels = normal(self._seed + fault.number, "grain", index, image[..., 0].size)
-            grain = np.rint(pixels * fault.size).reshape(*image.shape[:2], 1)
-            made = np.clip(image + grain, 0, 255).astype(np.uint8)
+            grain = self._cut_grain(fault, index, image.shape[:2])
+            made = cv2.add(image, cv2.merge([grain] * 3), dtype=cv2.CV_8U)
         return np.asarray(made, np.uint8)
 
-    def _cover(self, fault: Fault) -> npt.NDArray[np.float32]:
-        """Return how much the dirt covers of each pixel, f4 [height, width, 1], 0 to 1."""
+    def _cut_grain(self, fault: Fault, index: int, shape: tuple[int, ...]) -> npt.NDArray[np.int16]:
+        """Return what noise adds to a picture's pixels: each picture's is a cut of one array."""
+        seed, count = self._seed + fault.number, math.prod(shape)
+        if fault not in self._grain:
+            drawn = np.rint(fault.size * normal(seed, "grain", 0, count + _SPARE))
+            self._grain[fault] = drawn.astype(np.int16)
+        begin = int(bits(seed, "graincut", index, 1)[0]) % _SPARE
+        return self._grain[fault][begin : begin + count].reshape(shape)
+
+    def _cover(self, fault: Fault) -> npt.NDArray[np.bool_]:
+        """Return which pixels dirt covers, bool [height, width]."""
         import cv2
 
-        key = fault.number, fault.size
-        if key not in self._dirt:
+        if fault not in self._dirt:
             grid = normal(self._seed, "dirt", fault.number, _GRID * _GRID).astype(np.float32)
             square = grid.reshape(_GRID, _GRID)
             smooth = cv2.resize(square, self._size, interpolation=cv2.INTER_CUBIC)
-            covered = smooth > np.quantile(smooth, 1.0 - fault.size)
-            opaque = np.where(covered, np.float32(_OPAQUE), np.float32(0))
-            self._dirt[key] = opaque[..., None]
-        return self._dirt[key]
+            self._dirt[fault] = smooth > np.quantile(smooth, 1.0 - fault.size)
+        return self._dirt[fault]

@@ -215,7 +215,7 @@ def test_dirt_covers_its_share_at_the_same_place() -> None:
         assert 0.1 < mask.mean() < 0.3
     both = covered[0] & covered[1]
     assert both.sum() > 0.85 * covered[0].sum()
-    whole = dirty._faults._cover(dirty._faults._faults[0]) > 0
+    whole = dirty._faults._cover(dirty._faults._faults[0])
     assert whole.mean() == pytest.approx(0.2, abs=0.001)
     # Patches, not points: most neighbours of covered pixels are covered.
     assert (whole[1:] == whole[:-1]).mean() > 0.97
@@ -227,6 +227,9 @@ def test_noise_has_its_deviation() -> None:
     inside = PLAIN.frame(FIRST)
     middle = error[40:][(inside[40:] > 60) & (inside[40:] < 190)]
     assert middle.std() == pytest.approx(8.0, rel=0.05) and abs(middle.mean()) < 0.3
+    noisy = camera(fault("noise", 8.0))
+    later = noisy.frame(FIRST + 1).astype(float) - PLAIN.frame(FIRST + 1)
+    assert abs(np.corrcoef(error[40:, :, 0].ravel(), later[40:, :, 0].ravel())[0, 1]) < 0.05
 
 
 def test_rain_and_night_are_combinations() -> None:
