@@ -124,7 +124,8 @@ def options_rows(options: dict[str, Any], prefix: str = "") -> Iterator[str]:
         elif "minimum" in option and "maximum" in option:
             text += f" ({option['minimum']:g} to {option['maximum']:g})"
         yield f"| `{prefix}{name}` | {shown} | {cell(text)} |"
-        yield from options_rows(option.get("keys", {}), f"{prefix}{name}.")
+        item = "[]" if option.get("items") else ""
+        yield from options_rows(option.get("keys", {}), f"{prefix}{name}{item}.")
 
 
 def cell(text: str) -> str:

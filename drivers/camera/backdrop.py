@@ -23,6 +23,7 @@ _PANORAMA: Final = 4096  # columns per turn, and rows per turn upwards
 _ROWS: Final = 1024  # rows of the panorama, up to the zenith
 _BAND: Final = 64  # rows are made by so many, so that cameras of a process share them
 _CHUNK_ROWS: Final = 32
+_TILT_ROWS: Final = 128  # rows of the panorama that come into view on a rough road
 _SKY: Final = 128  # codes of the sky begin here
 _BLUES: Final = 64
 _CLOUD: Final = _SKY + _BLUES
@@ -49,8 +50,8 @@ BONNET_COLOUR: Final = (92, 58, 38)
 class Backdrop:
     """Ground and sky of every picture, as codes of a palette of 256 colours.
 
-    The vehicle stays flat, so that a pixel always shows the same point of the ground relative to
-    the rig: each picture costs one rotation and one look-up per pixel.
+    On a flat road, a pixel always shows the same point of the ground relative to the rig: each
+    picture costs one rotation and one look-up per pixel.  On a rough road, rays are cast.
 
     >>> backdrop = Backdrop(World(), Lens.default(1280, 720), mounts.CAMERA)
     >>> codes = backdrop.codes(np.array([1.5]))          # u1 [height, width]
@@ -79,7 +80,10 @@ class Backdrop:
         column = np.floor(np.arctan2(ray[..., 1], ray[..., 0]) * per_rad)
         row = np.clip(row, 0, _ROWS - 1).astype(np.int32)
         self._sky_at = row * (2 * _PANORAMA) + (column.astype(np.int32) & (_PANORAMA - 1))
-        self._panorama = _panorama(world.seed, (int(row.max()) // _BAND + 1) * _BAND)
+        self._tilts = world.trajectory.ride is not None
+        self._ray, self._translation = ray.transpose(2, 0, 1).astype(np.float32), mount.translation
+        highest = min(int(row.max()) + _TILT_ROWS * self._tilts, _ROWS - 1)
+        self._panorama = _panorama(world.seed, (highest // _BAND + 1) * _BAND)
         rows = np.arange(lens.height)
         self._sky_rows = int((rows * ~self._down.all(axis=1)).max()) + 1
         ground = np.flatnonzero(self._down.any(axis=1))
@@ -90,6 +94,8 @@ class Backdrop:
     def codes(self, t_s: Floats) -> Codes:
         """Return the pixels' codes, u1 [height, width]; row v at time t_s[v], or t_s[0]."""
         position, rotation = self._world.trajectory.pose(t_s)
+        if self._tilts:
+            return self._cast(position, rotation)
         cosine, sine = rotation[:, 0, 0], rotation[:, 1, 0]
         codes = self._sky(cosine, sine).copy()
         ground = self._world.ground
@@ -126,6 +132,32 @@ class Backdrop:
                 tile.take(iy, mode="clip", out=codes[part])
             else:
                 codes[part] = np.where(down, tile.take(iy, mode="clip"), codes[part])
+        return codes
+
+    def _cast(self, position: Floats, rotation: Floats) -> Codes:
+        """Return the pixels' codes of a tilted vehicle, whose poses are [1] or [height]."""
+        eye = position + rotate(rotation, self._translation)
+        axes = np.broadcast_to(rotation.astype(np.float32), (self._shape[0], 3, 3))
+        x, y, z = np.einsum("vij,jvu->ivu", axes, self._ray)
+        level = np.hypot(x, y)
+        down = z < 0
+        metres = eye[:, 2:].astype(np.float32) / np.where(down, -z, np.float32(1))
+        down &= metres * level < _GROUND_M
+        ground = self._world.ground
+        shifts = ((eye[:, :2] - ground.origin_m) / CELL_M) % SIDE + 2 * SIDE
+        # Shifted by whole tiles, so that cells are never below 0 and truncation is `floor`.
+        cells = [
+            (metres * way / np.float32(CELL_M) + shifts[:, k, None].astype(np.float32))[down]
+            for k, way in enumerate((x, y))
+        ]
+        ix, iy = (cell.astype(np.int32) & (SIDE - 1) for cell in cells)
+        codes = np.empty(self._shape, np.uint8)
+        codes[down] = ground.tile.reshape(-1).take(iy * SIDE + ix)
+        sky, per_rad = ~down, _PANORAMA / math.tau
+        row = np.floor(np.arctan2(z[sky], level[sky]) * per_rad).astype(np.int32)
+        column = np.floor(np.arctan2(y[sky], x[sky]) * per_rad).astype(np.int32)
+        row = np.clip(row, 0, len(self._panorama) // (2 * _PANORAMA) - 1)
+        codes[sky] = self._panorama.take(row * (2 * _PANORAMA) + (column & (_PANORAMA - 1)))
         return codes
 
     def _sky(self, cosine: Floats, sine: Floats) -> Codes:

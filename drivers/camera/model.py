@@ -7,17 +7,20 @@ pixels wide.  A recording can be checked with it for missing or repeated frames.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from drivers.camera.backdrop import BONNET_COLOUR, Backdrop, bonnet, brighten, palette
+from drivers.camera.faults import CameraFaults
 from drivers.camera.lens import DISTORTION, Lens
 from drivers.camera.outlines import SHIFT, Outlines
-from drivers.world import SCENE_OPTION, SEED_OPTION, World, mounts
+from drivers.kit.simulated_clock import CLOCK_OPTION
+from drivers.world import SEED_OPTION, WORLD_OPTIONS, World, mounts
+from drivers.world.faults import CAMERA_FAULTS, Fault, fault_option, read_faults
 from drivers.world.noise import bits, noise_seed, normal
 from recorder.common.errors import SourceError
 from recorder.config.options import Option, OptionTable
@@ -28,9 +31,11 @@ SIM_SIZE: Final = 1280, 720
 SIM_FPS: Final = 30.0
 
 SIM_CAMERA_OPTIONS: Final[OptionTable] = {
-    "scene": SCENE_OPTION,
+    **WORLD_OPTIONS,
+    "clock": CLOCK_OPTION,
     "seed": SEED_OPTION,
     "noise": Option("float", 0.0, "sim: scale of the pixels' noise", minimum=0.0, maximum=20.0),
+    "faults": fault_option(CAMERA_FAULTS),
     "mount": mounts.MOUNT_OPTION,
     "focal_px": Option(
         "float", None, "sim: focal length in pixels (default: 0.75 of the longer side)", minimum=1.0
@@ -96,6 +101,7 @@ class SimulatedCamera:
         gain: brightness, 1 is normal.
         noise: scale of the pixels' noise; 0: no noise.
         seed: of the noise; default: the world's.
+        faults: of the kinds of `drivers.camera.faults`.
         prepared: make the ground and the sky now, else with the first picture: labels need none.
     """
 
@@ -110,6 +116,7 @@ class SimulatedCamera:
         gain: float = 1.0,
         noise: float = 0.0,
         seed: int | None = None,
+        faults: Sequence[Fault] = (),
         *,
         prepared: bool = True,
     ) -> None:
@@ -122,6 +129,7 @@ class SimulatedCamera:
         self._seed = world.seed if seed is None else seed
         self.outlines = Outlines(world, lens, mount, readout_s)  # rejects an invalid lens
         self._world, self._mount = world, mount
+        self._faults = CameraFaults(faults, self._seed, (lens.width, lens.height), fps)
         self.bonnet = bonnet(lens, mount)
         self._glyphs = _glyphs(max(1, lens.height // 180))
         self._noise = _noise(self._seed, noise, 3 * lens.width * lens.height) if noise else None
@@ -139,19 +147,23 @@ class SimulatedCamera:
             index: its number.
             without: numbers of targets (in `World.targets`) that are omitted.
         """
-        t_s = index / self.fps
-        if not self._exposure_s:
-            image = self._instant(t_s, without)
-        else:
-            total = np.zeros((self.lens.height, self.lens.width, 3), np.uint16)
-            for k in range(BLUR_INSTANTS):
-                share = (k + 0.5) / BLUR_INSTANTS
-                total += self._instant(t_s - share * self._exposure_s, without)
-            image = ((total + BLUR_INSTANTS // 2) // BLUR_INSTANTS).astype(np.uint8)
+        index = self._faults.shown(index)
+        image = self._faults.picture(index, partial(self._expose, without=without))
         if self._noise is not None:
             self._add_noise(image, index)
         self._number(image, index)
         return image
+
+    def _expose(self, index: int, without: frozenset[int]) -> Image:
+        """Return picture `index` without faults, noise and number, as a new array."""
+        t_s = index / self.fps
+        if not self._exposure_s:
+            return self._instant(t_s, without)
+        total = np.zeros((self.lens.height, self.lens.width, 3), np.uint16)
+        for k in range(BLUR_INSTANTS):
+            share = (k + 0.5) / BLUR_INSTANTS
+            total += self._instant(t_s - share * self._exposure_s, without)
+        return ((total + BLUR_INSTANTS // 2) // BLUR_INSTANTS).astype(np.uint8)
 
     def _instant(self, t_s: float, without: frozenset[int]) -> Image:
         import cv2
@@ -237,12 +249,13 @@ def make_camera(
         prepared: see `SimulatedCamera`.
 
     Raises:
+        ConfigError: an invalid fault.
         SourceError: an invalid mount or distortion; the message names sensor and option.
     """
     lens = make_lens(name, options, size)
     try:
         return SimulatedCamera(
-            world or World(options["scene"], options["seed"]),
+            world or World.of(options),
             lens,
             mounts.make_mount(name, options["mount"], mounts.CAMERA),
             fps=fps,
@@ -251,6 +264,7 @@ def make_camera(
             gain=options["gain"],
             noise=options["noise"],
             seed=noise_seed(options["seed"], name, "camera"),
+            faults=read_faults(name, options, CAMERA_FAULTS),
             prepared=prepared,
         )
     except ValueError as error:

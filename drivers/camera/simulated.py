@@ -18,6 +18,7 @@ from drivers.camera.pictures import choose_size
 from drivers.camera.stream import CHANNEL, RAW_OPTIONS, VIDEO, CameraSource
 from drivers.kit.driver import Sample
 from drivers.kit.sample_batches import DeferredData
+from drivers.world import world_settings
 from recorder.codecs.raw_pixels import Levels
 from recorder.codecs.streams import StreamSpec
 
@@ -38,7 +39,7 @@ class SimulatedSource(CameraSource):
         self._camera = make_camera(self.name, self.config, size, self._fps)
         self._index = 0
         self._coded = SimulatedVideo(self.name, self._camera, 0) if self.copying else None
-        settings: dict[str, Any] = {"scene": self.config["scene"], "seed": self.config["seed"]}
+        settings: dict[str, Any] = world_settings(self.config)
         settings |= self.known_times()
         self._raw = choose_raw_format(self.name, self.config["pixel_format"], size[0])
         if self._raw is not None:

@@ -48,7 +48,10 @@ class CanEmulator(SendingEmulator):
             self._open(made)
         passed = {name: options[name] for name in ("dbc", "signals") if options[name]}
         if self.sensor.scheme == "sim":
-            passed |= {"rate": SimulatedBus(options).rate_hz, "fd": bool(options["fd"])}
+            passed |= {
+                "rate": SimulatedBus(options, self.sensor.name).rate_hz,
+                "fd": bool(options["fd"]),
+            }
             if options["signals"] and not options["dbc"]:
                 passed["dbc"] = str(DATABASE)
         return EmulatedSource(f"can:{address}", passed)
@@ -63,7 +66,7 @@ class CanEmulator(SendingEmulator):
             raise DeviceError(f"a frame cannot be sent: {error.strerror}") from None
 
     def _simulate(self) -> Iterator[Due]:
-        bus, start_ns = SimulatedBus(self.sensor.options), 0
+        bus, start_ns = SimulatedBus(self.sensor.options, self.sensor.name), 0
         while True:
             frames = bus.frames(start_ns, start_ns + STEP_NS)
             rows = zip(

@@ -7,6 +7,7 @@ Filler raises the number of frames to `rate`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -20,15 +21,20 @@ from drivers.can.frames import CLASSIC_BYTES, EXTENDED, FD, FD_BYTES, SWITCHED, 
 from drivers.can.stream import Decoding, frame_sample, frame_stream
 from drivers.kit.driver import Item, Sample, SensorConfig
 from drivers.kit.sample_batches import DeferredData
-from drivers.world import SCENE_OPTION, World
+from drivers.kit.simulated_clock import CLOCK_OPTION
+from drivers.world import WORLD_OPTIONS, World
+from drivers.world.faults import CAN_FAULTS, fault_option, read_faults
 from recorder.codecs.streams import StreamSpec
+from recorder.common.errors import ConfigError
 from recorder.config.options import Option, OptionTable
 
 DATABASE: Final = Path(__file__).with_name("vehicle.dbc")
 """The database of the simulated bus."""
 SIM_CAN_OPTIONS: Final[OptionTable] = {
     "seed": Option("int", 0, "sim: seed of the world", minimum=0),
-    "scene": SCENE_OPTION,
+    **WORLD_OPTIONS,
+    "clock": CLOCK_OPTION,
+    "faults": fault_option(CAN_FAULTS),
 }
 WHEELBASE_M, TRACK_M, STEERING_RATIO = 2.8, 1.6, 15.0
 BAR_PER_M_S2: Final = 12.0
@@ -169,17 +175,26 @@ class SimulatedBus:
     Args:
         options: ``rate`` in frames a second (None: without filler), ``fd`` (whether frames of CAN
             FD are sent) and those of `SIM_CAN_OPTIONS`.
+        name: the sensor's, for messages.
+
+    Raises:
+        ConfigError: an invalid fault.
 
     Attributes:
         rate_hz: frames a second.
         width: bytes of the data: 8, or 64 with frames of CAN FD.
     """
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
+    def __init__(self, options: Mapping[str, Any], name: str = "can") -> None:
+        self._faults = read_faults(name, options, CAN_FAULTS)
+        for fault in self._faults:
+            if fault.amount is None and math.isinf(fault.to_s):
+                key = f"{name}.faults[{fault.number}].to_s"
+                raise ConfigError("missing; the silence of the whole bus needs an end", key=key)
         fd = bool(options["fd"])
         self._messages = _MESSAGES + (_FD_MESSAGES if fd else ())
         self.width = FD_BYTES if fd else CLASSIC_BYTES
-        self._world = World(options["scene"], options["seed"])
+        self._world = World.of(options)
         own_hz = sum(1e9 / message.period_ns for message in self._messages)
         self._filler_hz = max(0.0, float(options["rate"] or 0.0) - own_hz)
         self.rate_hz = own_hz + self._filler_hz
@@ -204,7 +219,26 @@ class SimulatedBus:
             parts.append((t_ns[inside], np.full(int(inside.sum()), -1), number[inside]))
         t_ns, which, number = (np.concatenate(column) for column in zip(*parts, strict=True))
         order = np.lexsort((which, t_ns))
-        return t_ns[order], which[order], number[order]
+        sent = self._are_sent(t_ns, which, number)[order]
+        return t_ns[order][sent], which[order][sent], number[order][sent]
+
+    def _are_sent(
+        self,
+        t_ns: npt.NDArray[np.int64],
+        which: npt.NDArray[np.int64],
+        number: npt.NDArray[np.int64],
+    ) -> npt.NDArray[np.bool_]:
+        """Return which frames [n] no silence omits."""
+        sent = np.ones(len(t_ns), bool)
+        if self._faults:
+            own = np.array([message.id & ~EXTENDED for message in self._messages])
+            identifier = np.where(which < 0, _FILLER_ID + number % _FILLER_IDS, own[which])
+        for fault in self._faults:
+            silent = fault.active(t_ns / 1e9)
+            if fault.amount is not None:
+                silent &= identifier == round(fault.amount)
+            sent &= ~silent
+        return sent
 
     def frames(self, start_ns: int, stop_ns: int) -> Frames:
         """Return the frames of the interval [start, stop), ns since the start of the source."""
@@ -242,7 +276,7 @@ class SimulatedSource:
 
     def __init__(self, sensor: SensorConfig, decoding: Decoding) -> None:
         self._sensor, self._decoding = sensor, decoding
-        self._bus = SimulatedBus(sensor.options)
+        self._bus = SimulatedBus(sensor.options, sensor.name)
 
     def open(self) -> list[StreamSpec]:
         """Declare the streams."""
@@ -255,12 +289,14 @@ class SimulatedSource:
         start_ns = 0
         while True:
             stop_ns = start_ns + _SIM_BATCH_NS
-            if self._decoding.active:
+            t_ns, _, _ = self._bus.times(start_ns, stop_ns)
+            if not len(t_ns):  # a fault silences the bus
+                pass
+            elif self._decoding.active:
                 frames = self._bus.frames(start_ns, stop_ns)
                 yield frame_sample(self._sensor.name, frames)
                 yield from self._decoding.samples(frames)
             else:
-                t_ns, _, _ = self._bus.times(start_ns, stop_ns)
                 data = DeferredData[npt.NDArray[Any]](partial(self._make_data, start_ns, stop_ns))
                 yield Sample(self._sensor.name, t_ns, data)
             start_ns = stop_ns

@@ -14,9 +14,11 @@ from drivers.gnss.packets import PROTOCOLS
 from drivers.gnss.played import LogSource
 from drivers.gnss.simulated import SimulatedSource
 from drivers.kit.driver import SensorConfig
+from drivers.kit.simulated_clock import CLOCK_OPTION
 from drivers.kit.source_driver import ReadDriver
 from drivers.kit.topics.connect import TOPIC_FORMS, TOPIC_OPTIONS, TOPIC_SCHEMES
-from drivers.world import SCENE_OPTION, mounts
+from drivers.world import WORLD_OPTIONS, mounts
+from drivers.world.faults import GNSS_FAULTS, fault_option
 from recorder.codecs.streams import StreamSpec
 from recorder.config.options import Option, OptionTable
 
@@ -64,7 +66,9 @@ class GnssDriver(ReadDriver):
             "float", 5.0, "time without a byte after which the device is lost, in s",
             minimum=1.0, maximum=60.0,
         ),
-        "scene": SCENE_OPTION,
+        **WORLD_OPTIONS,
+        "clock": CLOCK_OPTION,
+        "faults": fault_option(GNSS_FAULTS),
         "seed": Option("int", 0, "sim: same seed, same data", minimum=0, maximum=2**63 - 1),
         "noise": Option("float", 1.0, "sim: scale of the errors", minimum=0.0, maximum=1000.0),
         "mount": mounts.MOUNT_OPTION,

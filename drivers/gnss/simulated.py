@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -19,9 +19,10 @@ import numpy.typing as npt
 from drivers.gnss.fixes import AUTONOMOUS, FIX_3D, gnss_spec
 from drivers.kit.driver import Item, Sample, SensorConfig
 from drivers.kit.satellite_navigation import SECOND_NS, convert_utc_to_gps, earth_fixed, geodetic
-from drivers.world import World, mounts
+from drivers.world import World, mounts, world_settings
+from drivers.world.faults import GNSS_FAULTS, Fault, read_faults
 from drivers.world.imu import SimulatedImu
-from drivers.world.noise import noise_seed
+from drivers.world.noise import noise_seed, uniform
 from recorder.common.errors import ConfigError
 
 START_UTC_NS: Final = round(datetime(2024, 6, 1, 12, tzinfo=UTC).timestamp()) * SECOND_NS
@@ -43,6 +44,7 @@ class SimulatedReceiver:
         origin: latitude and longitude in deg, height in m, of the world's origin.
         noise: scale of the errors; 0: none.
         seed: of the errors.
+        faults: ``jump``: positions are off by the amount in m, level, in one direction.
 
     Attributes:
         rate_hz: epochs a second.
@@ -55,7 +57,9 @@ class SimulatedReceiver:
         origin: tuple[float, float, float],
         noise: float,
         seed: int,
+        faults: Sequence[Fault] = (),
     ) -> None:
+        self._faults = faults
         self.rate_hz = rate_hz
         self._antenna, self._origin = antenna, origin
         self._period_ns = round(1e9 / rate_hz)
@@ -68,6 +72,10 @@ class SimulatedReceiver:
         """Return epochs `first` to `first + count - 1`: GPS times in ns, arrays by channel."""
         t_ns = (first + np.arange(count, dtype=np.int64)) * self._period_ns
         enu, velocity = self._antenna.place(t_ns / 1e9)
+        for fault in self._faults:
+            turn = 2 * np.pi * float(uniform(self._seed, "jump", fault.number, 1)[0])
+            jump = fault.size * np.array([math.cos(turn), math.sin(turn), 0.0])
+            enu = enu + fault.active(t_ns / 1e9)[:, None] * jump
         white = np.stack(
             [np.random.default_rng((self._seed, first + k)).normal(size=6) for k in range(count)]
         )
@@ -97,11 +105,11 @@ def make_receiver(name: str, options: Mapping[str, Any]) -> SimulatedReceiver:
     """Make the receiver that a sensor's checked options describe.
 
     Raises:
-        ConfigError: the origin is no place on Earth.
+        ConfigError: the origin is no place on Earth, or a fault is invalid.
         SourceError: an invalid mount; the message names sensor and option.
     """
     rate_hz = float(options["rate"] or RATE_HZ)
-    world = World(options["scene"], options["seed"])
+    world = World.of(options)
     mount = mounts.make_mount(name, options["mount"], mounts.IMU)
     origin = options["origin"]
     if len(origin) != 3 or not (abs(origin[0]) <= 90 and abs(origin[1]) <= 180):
@@ -109,7 +117,8 @@ def make_receiver(name: str, options: Mapping[str, Any]) -> SimulatedReceiver:
     place = (float(origin[0]), float(origin[1]), float(origin[2]))
     seed = noise_seed(options["seed"], name, "gnss")
     antenna = SimulatedImu(rate_hz, world, mount, 0.0)
-    return SimulatedReceiver(antenna, rate_hz, place, options["noise"], seed)
+    faults = read_faults(name, options, GNSS_FAULTS)
+    return SimulatedReceiver(antenna, rate_hz, place, options["noise"], seed, faults)
 
 
 _SIM_EPOCHS = 50
@@ -121,7 +130,7 @@ class SimulatedSource:
     def __init__(self, sensor: SensorConfig) -> None:
         options = sensor.options
         self._receiver = make_receiver(sensor.name, options)
-        about = {name: options[name] for name in ("scene", "seed")} | {"simulated": True}
+        about = world_settings(options) | {"simulated": True}
         self.spec = gnss_spec(sensor.name, self._receiver.rate_hz, False, about)
         self._next = 0
         self._items: deque[Item] = deque()

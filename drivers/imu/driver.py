@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from drivers.imu.simulated import SimulatedSource
+from drivers.kit.simulated_clock import CLOCK_OPTION
 from drivers.kit.source_driver import ReadDriver
 from drivers.kit.topics.connect import TOPIC_FORMS, TOPIC_OPTIONS, TOPIC_SCHEMES
-from drivers.world import SCENE_OPTION, SEED_OPTION, mounts
+from drivers.world import SEED_OPTION, WORLD_OPTIONS, mounts
+from drivers.world.faults import IMU_FAULTS, fault_option
 from recorder.codecs.streams import StreamSpec
 from recorder.config.options import Option, OptionTable
 
@@ -32,7 +34,9 @@ class ImuDriver(ReadDriver):
 
     options: ClassVar[OptionTable] = {
         "rate": Option("float", 100.0, "sim: samples a second", minimum=1.0, maximum=2000.0),
-        "scene": SCENE_OPTION,
+        **WORLD_OPTIONS,
+        "clock": CLOCK_OPTION,
+        "faults": fault_option(IMU_FAULTS),
         "seed": SEED_OPTION,
         "noise": Option("float", 1.0, "sim: scale of bias and noise", minimum=0.0, maximum=1000.0),
         "mount": mounts.MOUNT_OPTION,

@@ -7,6 +7,7 @@ import math
 from drivers.kit.driver import Sample, SensorConfig
 from drivers.kit.mcap_rows import inertial_channels
 from drivers.kit.recorded_source import SHORT_BATCH_NS
+from drivers.world import world_settings
 from drivers.world.imu import make_imu
 from recorder.codecs.streams import StreamSpec
 
@@ -32,7 +33,7 @@ class SimulatedSource:
             rate_hz=rate_hz,
             device_clock=True,
             description="simulated IMU",
-            settings={**{n: sensor.options[n] for n in ("scene", "seed")}, "simulated": True},
+            settings={**world_settings(sensor.options), "simulated": True},
         )
 
     def read(self) -> Sample:

@@ -40,6 +40,7 @@ from drivers.kit.encode import Encoder, make_message
 from drivers.kit.frozen_check import FrozenCheck
 from drivers.kit.read_watchdog import ReadWatchdog
 from drivers.kit.sample_batches import keep_samples, last_ns
+from drivers.kit.simulated_clock import ClockError, SkewedDriver
 from drivers.kit.stamps import Stamps, Timeline
 from drivers.kit.topics.connect import TOPIC_SCHEMES
 from recorder.bus.messages import CHANGED
@@ -216,7 +217,11 @@ def make_driver(driver_class: type[Driver], entry: dict[str, Any]) -> Driver:
         from drivers.kit.topics.source import LiveTopicSource
 
         return LiveTopicSource(sensor, kind)
-    return driver_class(sensor)
+    driver = driver_class(sensor)
+    if sensor.scheme == "sim" and "clock" in checked:
+        clock = ClockError.of(sensor.name, checked["clock"], checked["seed"])
+        return SkewedDriver(driver, clock) if clock else driver
+    return driver
 
 
 def report(event: str, **values: Any) -> None:

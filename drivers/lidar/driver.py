@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from drivers.kit.simulated_clock import CLOCK_OPTION
 from drivers.kit.source_driver import SourceDriver
 from drivers.kit.topics.connect import TOPIC_FORMS, TOPIC_OPTIONS, TOPIC_SCHEMES
 from drivers.lidar.model import START_NS
 from drivers.lidar.simulated import SimulatedSource
-from drivers.world import SCENE_OPTION
+from drivers.world import WORLD_OPTIONS
+from drivers.world.faults import LIDAR_FAULTS, fault_option
 from drivers.world.mounts import MOUNT_OPTION
 from recorder.codecs.streams import StreamSpec
 from recorder.config.options import Option, OptionTable
@@ -47,7 +49,9 @@ class LidarDriver(SourceDriver):
         "columns": Option("int", 900, "sim: firings in a turn", minimum=16, maximum=8192),
         "rate": Option("float", 10.0, "sim: turns per second", minimum=0.1, maximum=50),
         "seed": Option("int", 0, "sim: seed of the world and the noise", minimum=0),
-        "scene": SCENE_OPTION,
+        **WORLD_OPTIONS,
+        "clock": CLOCK_OPTION,
+        "faults": fault_option(LIDAR_FAULTS),
         "noise": Option(
             "float", 1.0, "sim: scale of all noise; 0: no noise", minimum=0, maximum=100
         ),

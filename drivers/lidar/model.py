@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers.world import World
+from drivers.world.faults import LIDAR_FAULTS, read_faults
 from drivers.world.mounts import LIDAR, make_mount
 from drivers.world.noise import noise_seed, normal
 from drivers.world.raycast import Image
@@ -63,17 +64,22 @@ class LidarScene:
         period_ns: from sweep to sweep.
 
     Raises:
+        ConfigError: an invalid fault.
         SourceError: an invalid mount; the message names sensor and option.
     """
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
-        world = World(options["scene"], options["seed"])
+        world = World.of(options)
         self.period_ns = round(1e9 / options["rate"])
         self.beams = TurningBeams(options["beams"], options["columns"], self.period_ns)
         materials = np.array([target.reflectivity for target in world.targets])
         mount = make_mount(name, options["mount"], LIDAR)
-        self._view = View(world, mount, self.beams, None, _REACH_M * np.sqrt(10 * materials))
         self._seed, self._noise_m = noise_seed(options["seed"], name, "lidar"), options["noise"]
+        reach_m, faults = (
+            _REACH_M * np.sqrt(10 * materials),
+            read_faults(name, options, LIDAR_FAULTS),
+        )
+        self._view = View(world, mount, self.beams, None, reach_m, faults, self._seed)
 
     def sweep(self, index: int) -> npt.NDArray[Any]:
         """Return the points of a sweep, an array [points] of `POINT`, column by column."""

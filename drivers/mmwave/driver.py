@@ -12,13 +12,15 @@ import sys
 from collections.abc import Sequence
 from typing import ClassVar
 
+from drivers.kit.simulated_clock import CLOCK_OPTION
 from drivers.kit.source_driver import ReadDriver
 from drivers.mmwave.chirp import IQ_ORDERS
 from drivers.mmwave.chirp_limits import check_chirp
 from drivers.mmwave.model import SIM_CHIRP
 from drivers.mmwave.options import CAPTURE_OPTIONS, CHIRP_OPTIONS, radar_setup
 from drivers.mmwave.stream import radar_stream
-from drivers.world import SCENE_OPTION
+from drivers.world import WORLD_OPTIONS
+from drivers.world.faults import RADAR_FAULTS, fault_option
 from drivers.world.mounts import MOUNT_OPTION
 from recorder.codecs.streams import StreamSpec
 from recorder.config.options import Option
@@ -69,7 +71,9 @@ class MmwaveDriver(ReadDriver):
             maximum=30,
         ),
         "seed": Option("int", 0, "sim: seed of the world and the noise", minimum=0),
-        "scene": SCENE_OPTION,
+        **WORLD_OPTIONS,
+        "clock": CLOCK_OPTION,
+        "faults": fault_option(RADAR_FAULTS),
         "noise": Option(
             "float", 1.0, "sim: scale of the thermal noise; 0: no noise", minimum=0, maximum=1000
         ),

@@ -13,7 +13,7 @@ the ground reflects nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ import numpy.typing as npt
 from drivers.mmwave.chirp import ChirpConfig
 from drivers.mmwave.fmcw import NOISE_UNIT, BeatSignal, Floats, Frame, Scatterers
 from drivers.world import World
+from drivers.world.faults import RADAR_FAULTS, Fault, active_at, read_faults
 from drivers.world.mounts import RADAR, Mount, make_mount, rotate, rotate_back
 from drivers.world.noise import bits, noise_seed, normal
 
@@ -95,6 +96,7 @@ class SimulatedRadar:
         mount: the radar's place in the rig: x forward, y left, z up.
         noise: scale of the thermal noise; 0: no noise.
         phase_error_deg: standard deviation of the antennas' phase errors, by the seed.
+        faults: ``noise``: factor of the thermal noise.
     """
 
     def __init__(
@@ -106,7 +108,9 @@ class SimulatedRadar:
         mount: Mount = RADAR,
         noise: float = 1.0,
         phase_error_deg: float = 0.0,
+        faults: Sequence[Fault] = (),
     ) -> None:
+        self._faults = faults
         self.chirp = chirp
         device = chirp.antennas
         drawn = normal(seed, "antenna", 0, device.tx * device.rx)
@@ -166,6 +170,8 @@ class SimulatedRadar:
         size = math.prod(self.chirp.shape)
         one, two = (int(start) % _NOISE_SPARE for start in bits(self._seed, "radarcut", index, 2))
         noise = self._drawn[one : one + size] + self._drawn[two : two + size]
+        for fault in active_at(self._faults, index * self.chirp.frame_period * 1e-3):
+            noise = np.clip(noise * fault.size, -32767, 32767).astype(np.int16)
         return np.asarray(noise).reshape(self._signal.noise_shape)
 
     def _scatterers(
@@ -244,14 +250,16 @@ def make_radar(
     """Make the radar that a sensor's checked options describe.
 
     Raises:
+        ConfigError: an invalid fault.
         SourceError: an invalid mount; the message names sensor and option.
     """
     return SimulatedRadar(
         chirp,
         iq_order,
         noise_seed(options["seed"], name, "radar"),
-        World(options["scene"], options["seed"]),
+        World.of(options),
         make_mount(name, options["mount"], RADAR),
         options["noise"],
         options["phase_error_deg"],
+        read_faults(name, options, RADAR_FAULTS),
     )

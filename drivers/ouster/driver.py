@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from drivers.kit.simulated_clock import CLOCK_OPTION
 from drivers.kit.source_driver import SourceDriver
 from drivers.kit.topics.connect import TOPIC_FORMS, TOPIC_OPTIONS, TOPIC_SCHEMES
-from drivers.world import SCENE_OPTION
+from drivers.world import WORLD_OPTIONS
+from drivers.world.faults import LIDAR_FAULTS, fault_option
 from drivers.world.mounts import MOUNT_OPTION
 from recorder.codecs.streams import StreamSpec
 from recorder.config.options import Option
@@ -160,7 +162,9 @@ class OusterDriver(SourceDriver):
         ),
         "beams": Option("int", 128, "sim without metadata: number of beams", choices=(32, 64, 128)),
         "seed": Option("int", 0, "sim: seed of the world and the noise", minimum=0),
-        "scene": SCENE_OPTION,
+        **WORLD_OPTIONS,
+        "clock": CLOCK_OPTION,
+        "faults": fault_option(LIDAR_FAULTS),
         "noise": Option(
             "float", 1.0, "sim: scale of all noise; 0: no noise", minimum=0, maximum=100
         ),

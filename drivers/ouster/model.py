@@ -11,7 +11,7 @@ applied here, so points made with ``use_extrinsics=True`` have other coordinates
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from drivers.ouster.beams import Beams
 from drivers.world import GRAVITY_M_S2, World
+from drivers.world.faults import LIDAR_FAULTS, Fault, read_faults
 from drivers.world.mounts import LIDAR, Mount, make_mount, rotate, rotate_back
 from drivers.world.noise import bits, noise_seed, normal
 from drivers.world.view import HORIZON_M, Seen, View
@@ -78,12 +79,14 @@ def make_lidar_scene(core: Any, info: Any, name: str, options: Mapping[str, Any]
         options: ``scene``, ``seed``, ``noise`` and ``mount``.
 
     Raises:
+        ConfigError: an invalid fault.
         SourceError: an invalid mount; the message names sensor and option.
     """
     mount = make_mount(name, options["mount"], LIDAR)
-    world = World(options["scene"], options["seed"])
+    world = World.of(options)
     seed = noise_seed(options["seed"], name, "lidar")
-    return LidarScene(core, info, world, mount, seed, options["noise"])
+    faults = read_faults(name, options, LIDAR_FAULTS)
+    return LidarScene(core, info, world, mount, seed, options["noise"], faults)
 
 
 class LidarScene:
@@ -105,6 +108,7 @@ class LidarScene:
         mount: the sensor's place in the rig.
         seed: of the noise.
         noise: scale of the noise; 0: no noise.  1 means 8 mm of range.
+        faults: of the lidar, see `LidarFaults`.
 
     Attributes:
         fields: dtypes of the sweeps' fields, by ouster-sdk's names.
@@ -120,6 +124,7 @@ class LidarScene:
         mount: Mount = LIDAR,
         seed: int = 0,
         noise: float = 1.0,
+        faults: Sequence[Fault] = (),
     ) -> None:
         self.beams, self.columns = int(info.h), int(info.w)
         layout = core.PacketFormat(info)
@@ -140,7 +145,8 @@ class LidarScene:
         divergence = _DIVERGENCE.get(family, _DIVERGENCE["OS-1"])
         materials = np.array([target.reflectivity for target in world.targets])
         beam = divergence if "RANGE2" in sent else None
-        self._view = View(world, mount, self.rays, beam, self._reach_m * np.sqrt(10 * materials))
+        reach_m = self._reach_m * np.sqrt(10 * materials)
+        self._view = View(world, mount, self.rays, beam, reach_m, faults, seed)
         self._seed, self._noise = seed, noise
         # Each sweep's noise is the sum of two cuts of this array, like newly drawn noise.
         pixels = self.beams * self.columns + _NOISE_SPARE

@@ -23,9 +23,10 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers.camera.model import SIM_CAMERA_OPTIONS, SIM_FPS, make_camera, make_lens
+from drivers.kit.simulated_clock import ClockError
 from drivers.sim import truth
 from drivers.sim.calibration import OF_SESSION, Placed, calibration_text
-from drivers.world import SCENE_OPTION, World, mounts
+from drivers.world import World, mounts, world_settings
 from recorder.codecs.raw_pixels import raw_pixels
 from recorder.common.errors import SessionError
 from recorder.config.options import check_options
@@ -57,18 +58,20 @@ class SimulatedSensor:
         name: its name, which is also its folder's name.
         entry: its entry in the config.
         channels: the content of its folder's ``meta.json``.
-        t_ns: int64 [n], world times of its samples.
+        t_ns: int64 [n], true world times of its samples.
+        stamps: int64 [n], the recorded times, which the error of its clock separates from `t_ns`.
     """
 
     name: str
     entry: Mapping[str, Any]
     channels: Mapping[str, Any]
     t_ns: Times
+    stamps: Times
 
     @property
-    def world(self) -> tuple[str, int]:
-        """Scene and seed."""
-        return self.entry.get("scene") or SCENE_OPTION.default, self.entry.get("seed") or 0
+    def world(self) -> dict[str, Any]:
+        """What describes its world."""
+        return world_settings(self.entry)
 
     @property
     def pictures(self) -> str:
@@ -110,8 +113,7 @@ def annotate(session: Path) -> dict[str, int]:
             or its sensors recorded different worlds.
     """
     read = read_session(session)
-    scene, seed = _common_world(read)
-    world = World(scene, seed)
+    world = World(**_common_world(read))
     cameras = [sensor for sensor in read.sensors if sensor.pictures]
     lidars = [sensor for sensor in read.sensors if "rng" in sensor.channels]
     written: dict[str, int] = {}
@@ -125,7 +127,7 @@ def annotate(session: Path) -> dict[str, int]:
             "source": "simulated",
             "times_of": timed[0].name,
         }
-        lines = truth.cuboids(world, t_ns, (t_ns + read.start_ns).tolist())
+        lines = truth.cuboids(world, t_ns, (timed[0].stamps + read.start_ns).tolist())
         written[CUBOIDS] = _write_lines(read.path / CUBOIDS, header, lines)
     for camera in cameras:
         _annotate_camera(read, world, camera, written)
@@ -166,20 +168,24 @@ def read_session(path: Path) -> SimulatedSession:
             except ValueError as error:
                 raise SessionError(f"{path / name}: meta.json is unusable: {error}") from None
             if len(t_mono):
-                sensors.append(SimulatedSensor(name, entry, channels, t_mono - start_mono_ns))
+                stamps = t_mono - start_mono_ns
+                clock = ClockError.of(name, entry.get("clock") or {}, 0)
+                true_ns = clock.true_times(stamps) if clock else stamps
+                sensors.append(SimulatedSensor(name, entry, channels, true_ns, stamps))
     if not sensors:
         raise SessionError(f"{path}: has no sensor with samples from a simulated source")
     return SimulatedSession(path, start_ns, start_mono_ns, tuple(sensors))
 
 
-def _common_world(session: SimulatedSession) -> tuple[str, int]:
-    worlds: dict[tuple[str, int], str] = {}
+def _common_world(session: SimulatedSession) -> dict[str, Any]:
+    worlds: dict[str, str] = {}
     for sensor in session.sensors:
-        worlds.setdefault(sensor.world, sensor.name)
+        about = ", ".join(f"{key} {value}" for key, value in sensor.world.items())
+        worlds.setdefault(about, sensor.name)
     if len(worlds) > 1:
-        reported = ", ".join(f"{name}: scene {w[0]}, seed {w[1]}" for w, name in worlds.items())
+        reported = ", ".join(f"{name}: {about}" for about, name in worlds.items())
         raise SessionError(f"{session.path}: its sensors recorded different worlds ({reported})")
-    return next(iter(worlds))
+    return session.sensors[0].world
 
 
 def _annotate_camera(
@@ -193,8 +199,10 @@ def _annotate_camera(
     camera = make_camera(name, options, (width, height), SIM_FPS, world, prepared=False)
     shift_s = options["exposure_ms"] / 2e3
     lines = (
-        truth.box_line(world, box, frame, t_ns + session.start_ns)
-        for frame, t_ns in enumerate(sensor.t_ns.tolist())
+        truth.box_line(world, box, frame, stamp + session.start_ns)
+        for frame, (t_ns, stamp) in enumerate(
+            zip(sensor.t_ns.tolist(), sensor.stamps.tolist(), strict=True)
+        )
         for box in truth.boxes(camera, t_ns / 1e9 - shift_s)
     )
     header = {
@@ -246,7 +254,7 @@ def _write_calibration(session: SimulatedSession, written: dict[str, int]) -> No
 
 def _write_poses(session: SimulatedSession, world: World, written: dict[str, int]) -> None:
     """Write the virtual sensor ``_pose``: 100 Hz, from the start until after the last sample."""
-    last_ns = max(int(sensor.t_ns[-1]) for sensor in session.sensors)
+    last_ns = max(int(sensor.stamps[-1]) for sensor in session.sensors)
     t_ns = np.arange(max(last_ns, 0) // POSE_PERIOD_NS + 2, dtype=np.int64) * POSE_PERIOD_NS
     texts = {
         "ts": "time, epoch seconds",
@@ -281,10 +289,10 @@ def _write_poses(session: SimulatedSession, world: World, written: dict[str, int
 def _write_sensor_poses(
     session: SimulatedSession, world: World, sensor: SimulatedSensor, written: dict[str, int]
 ) -> None:
-    """Write ``_NAME/pose.npz``, the rig's pose at a sensor's stamps, for roverd's Pose."""
+    """Write ``_NAME/pose.npz``, the rig's pose at a sensor's samples, for roverd's Pose."""
     poses = truth.poses(world, sensor.t_ns)
     bundle = io.BytesIO()
-    t_s = (sensor.t_ns + session.start_ns) / 1e9
+    t_s = (sensor.stamps + session.start_ns) / 1e9
     np.savez(bundle, t=t_s, pos=poses["pos"], rot=poses["rot"], vel=poses["vel"], acc=poses["acc"])
     file = f"_{sensor.name}/pose.npz"
     _write(session.path / file, bundle.getvalue())

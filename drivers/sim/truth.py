@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from drivers.camera.model import SimulatedCamera
 from drivers.camera.outlines import SHIFT, Polygon
-from drivers.world import World
+from drivers.world import World, mounts
 from drivers.world.mounts import rotate_back
+from drivers.xsens.model import quaternions
 
 Floats = npt.NDArray[np.float64]
 
@@ -44,12 +45,17 @@ def cuboids(world: World, t_ns: npt.NDArray[np.int64], stamps: list[int]) -> Ite
         ego_cos, ego_sin = rotation[:, 0, 0], rotation[:, 1, 0]
         cosine = states.cos_yaw * ego_cos + states.sin_yaw * ego_sin
         sine = states.sin_yaw * ego_cos - states.cos_yaw * ego_sin
-        turn = half_angle(cosine, sine)
+        turn = np.zeros((*cosine.shape, 4))
+        turn[..., 2:] = half_angle(cosine, sine)
+        if world.trajectory.ride is not None:
+            upright = mounts.about_z(states.cos_yaw, states.sin_yaw)
+            tilted = np.swapaxes(rotation, 1, 2) @ upright
+            turn = np.roll(quaternions(tilted.reshape(-1, 3, 3)), -1, axis=1).reshape(turn.shape)
         near = centre[..., 0] ** 2 + centre[..., 1] ** 2 < RANGE_M * RANGE_M
         for k in range(len(t_s)):
             for number in np.flatnonzero(near[:, k]).tolist():
                 target = world.targets[number]
-                quaternion = [0.0, 0.0, *_round(turn[number, k], _QUATERNION_DIGITS)]
+                quaternion = _round(turn[number, k], _QUATERNION_DIGITS)
                 yield json.dumps(
                     {
                         "t_ns": stamps[first + k],

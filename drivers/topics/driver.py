@@ -15,7 +15,7 @@ from drivers.kit.source_driver import FindingDriver
 from drivers.kit.topics.connect import TOPIC_OPTIONS, TOPIC_SCHEMES
 from drivers.topics.selection import Selection
 from drivers.topics.simulated import SimulatedTopics
-from drivers.world import SCENE_OPTION, SEED_OPTION
+from drivers.world import SEED_OPTION, WORLD_OPTIONS
 from recorder.codecs.streams import StreamSpec
 from recorder.config.options import Option, OptionTable
 
@@ -62,7 +62,7 @@ class TopicsDriver(FindingDriver):
             "that the camera records as they are",
             items="str",
         ),
-        "scene": SCENE_OPTION,
+        **WORLD_OPTIONS,
         "seed": SEED_OPTION,
         **TOPIC_OPTIONS,
     }  # fmt: skip

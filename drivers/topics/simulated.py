@@ -43,7 +43,7 @@ class SimulatedTopics:
     def __init__(self, sensor: SensorConfig, selection: Selection) -> None:
         self._sensor = sensor
         options = sensor.options
-        self._world = World(options["scene"], options["seed"])
+        self._world = World.of(options)
         self._topics: dict[str, str] = {}
         streams: dict[str, str] = {}
         for topic in filter(selection.takes, sorted(_TYPES)):

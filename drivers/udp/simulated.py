@@ -18,7 +18,7 @@ import numpy.typing as npt
 from drivers.kit.driver import Item, Sample, SensorConfig
 from drivers.kit.sample_batches import DeferredData
 from drivers.udp.stream import datagram_stream, map_address
-from drivers.world import SCENE_OPTION, World
+from drivers.world import WORLD_OPTIONS, World
 from recorder.codecs.streams import StreamSpec
 from recorder.config.options import Option, OptionTable
 
@@ -33,7 +33,7 @@ SIM_DATAGRAM_OPTIONS: Final[OptionTable] = {
         maximum=65507,
     ),
     "seed": Option("int", 0, "sim: seed of the world", minimum=0),
-    "scene": SCENE_OPTION,
+    **WORLD_OPTIONS,
 }
 
 DEFAULT_RATE_HZ: Final = 1000.0
@@ -58,7 +58,7 @@ class SimulatedSender:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.rate_hz = float(options["rate"] or DEFAULT_RATE_HZ)
         self._longest = int(options["size"])
-        self._world = World(options["scene"], options["seed"])
+        self._world = World.of(options)
 
     def times_ns(self, start: int, stop: int) -> npt.NDArray[np.int64]:
         """Return the times of the datagrams [start, stop), ns since the start of the source."""

@@ -6,7 +6,8 @@ its own axes.  A bias and white noise of an MTi's size are added.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers.world import GRAVITY_M_S2, World, mounts
+from drivers.world.faults import IMU_FAULTS, Fault, read_faults
 from drivers.world.mounts import rotate, rotate_back
 from drivers.world.noise import noise_seed, normal
 
@@ -70,6 +72,8 @@ class SimulatedImu:
         mount: the sensor's place.
         noise: scale of bias and noise; 0: none.
         seed: of bias and noise; default: the world's.
+        faults: ``stick`` (the amount is the axis that keeps its value, 0 to 2 of acc, 3 to 5 of
+            avel), ``clip`` (largest rate of turn, rad/s).
 
     Attributes:
         rate_hz: samples per second.
@@ -83,7 +87,9 @@ class SimulatedImu:
         mount: mounts.Mount = mounts.IMU,
         noise: float = 1.0,
         seed: int | None = None,
+        faults: Sequence[Fault] = (),
     ) -> None:
+        self._faults = faults
         self._world = world = world or World()
         self._seed = world.seed if seed is None else seed
         self.rate_hz = rate_hz
@@ -111,6 +117,21 @@ class SimulatedImu:
 
     def samples(self, first: int, count: int) -> ImuSamples:
         """Return samples `first` to `first + count - 1`; sample 0 is at world time 0."""
+        found = self._measure(first, count)
+        for fault in self._faults:
+            active = fault.active(found.t_ns / 1e9)
+            if fault.kind == "clip":
+                found.avel[active] = np.clip(found.avel[active], -fault.size, fault.size)
+            elif active.any():
+                since = self._measure(math.ceil(fault.from_s * self.rate_hz), 1)
+                axis = round(fault.size)
+                (found.acc if axis < 3 else found.avel)[active, axis % 3] = np.concatenate(
+                    [since.acc[0], since.avel[0]]
+                )[axis]
+        return found
+
+    def _measure(self, first: int, count: int) -> ImuSamples:
+        """Return samples without faults."""
         t_ns, t_dev_ns = self.stamps(first, count)
         motion = self._world.trajectory.motion(t_ns / 1e9)
         turn = motion.angular_rate_rad_s
@@ -164,12 +185,14 @@ def make_imu(name: str, options: Mapping[str, Any], rate_hz: float) -> Simulated
     """Make the IMU that a sensor's checked options describe.
 
     Raises:
+        ConfigError: an invalid fault.
         SourceError: an invalid mount; the message names sensor and option.
     """
     return SimulatedImu(
         rate_hz,
-        World(options["scene"], options["seed"]),
+        World.of(options),
         mounts.make_mount(name, options["mount"], mounts.IMU),
         options["noise"],
         noise_seed(options["seed"], name, "imu"),
+        read_faults(name, options, IMU_FAULTS),
     )

@@ -59,6 +59,28 @@ def drive(seed: int) -> Scene:
     return Scene(Trajectory(path, 0.0, phases), _TOWN_TILE_M, placed)
 
 
+def winding(seed: int) -> Scene:
+    """Make an endless road of left and right turns, without a stop; the objects repeat."""
+    left, right = Corner(_SIZE_M), Corner(_SIZE_M, left=False)
+    path = Path(
+        (0.0, 0.0),
+        (
+            Straight(45.0), left, Straight(60.0), right, Straight(54.8), right, Straight(60.0),
+            left, Straight(25.0),
+        ),
+    )  # fmt: skip
+    turns = 4 * left.length + 2 * 60.0 + 54.8
+    phases = (
+        Phase((45.0 - 18.75) / CRUISE, CRUISE, CRUISE),
+        Phase(2.5, CRUISE, SLOW),  # until the first corner
+        Phase(turns / SLOW, SLOW, SLOW),
+        Phase(2.5, SLOW, CRUISE),
+        Phase((25.0 - 18.75) / CRUISE, CRUISE, CRUISE),
+    )
+    placed = _followers(path) + _street(path, seed)
+    return Scene(Trajectory(path, 0.0, phases), (0.0, -PERIOD_M / 4), placed)
+
+
 def straight(seed: int) -> Scene:
     """Make an endless straight road at a constant 8 m/s; the objects repeat."""
     path = Path((0.0, 0.0), (Straight(PERIOD_M),))
@@ -79,6 +101,7 @@ def parked(seed: int) -> Scene:
 
 SCENES: dict[str, Callable[[int], Scene]] = {
     "drive": drive,
+    "winding": winding,
     "straight": straight,
     "parked": parked,
 }

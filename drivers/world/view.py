@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -9,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers.world import TargetStates, World, raycast
+from drivers.world.faults import Fault, LidarFaults
 from drivers.world.mounts import Mount, rotate, rotate_back
 from drivers.world.raycast import Hits, Image
 
@@ -135,6 +137,8 @@ class View:
         beams: its rays.
         divergence: half of the beam's divergence in rad; None: no second returns.
         reach_m: f8 [targets], distance beyond which each target is too dim.
+        faults: of the sensor, see `LidarFaults`.
+        seed: of the faults.
     """
 
     def __init__(
@@ -144,7 +148,10 @@ class View:
         beams: SensorRays,
         divergence: float | None,
         reach_m: Floats,
+        faults: Sequence[Fault] = (),
+        seed: int = 0,
     ) -> None:
+        self._faults = LidarFaults(faults, seed, beams.azimuth_rad, beams.direction.shape[1])
         self._world, self._beams, self._divergence = world, beams, divergence
         self._ground = world.ground  # made now, so that it does not delay the first sweep
         self._rotation, self._translation = mount.rotation, mount.translation
@@ -188,10 +195,12 @@ class View:
                 _add(near, far, grazed[candidate.rows, columns], hits, place)
         tables = self._tables([candidate.number for candidate in candidates], states)
         seen = self._surfaces(first, tables, rays)
-        if second is None:
-            return seen, None
-        second.distance[~grazed] = np.inf
-        return seen, self._surfaces(second, tables, rays)
+        behind = None
+        if second is not None:
+            second.distance[~grazed] = np.inf
+            behind = self._surfaces(second, tables, rays)
+        self._faults.apply((part.distance for part in (seen, behind) if part is not None), t_s)
+        return seen, behind
 
     def _rays(self, times: Floats) -> _Rays:
         """Return the sweep's rays in the world's axes."""

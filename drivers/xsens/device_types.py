@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from drivers.world import SCENE_OPTION, SEED_OPTION, mounts
+from drivers.kit.simulated_clock import CLOCK_OPTION
+from drivers.world import SEED_OPTION, WORLD_OPTIONS, mounts
+from drivers.world.faults import IMU_FAULTS, fault_option
 from drivers.xsens.commands import EVERY_MESSAGE, PVT_HZ
 from recorder.config.options import Option, OptionTable
 
@@ -79,7 +81,9 @@ MODEL_OPTION: Final = Option(
 """The option ``model`` of a simulated IMU."""
 
 SIM_IMU_OPTIONS: Final[OptionTable] = {
-    "scene": SCENE_OPTION,
+    **WORLD_OPTIONS,
+    "clock": CLOCK_OPTION,
+    "faults": fault_option(IMU_FAULTS),
     "seed": SEED_OPTION,
     "noise": Option("float", 1.0, "sim: scale of bias and noise", minimum=0.0, maximum=1000.0),
     "model": MODEL_OPTION,

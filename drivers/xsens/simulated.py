@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from drivers.kit.driver import Item, Sample, SensorConfig
 from drivers.kit.sample_batches import DeferredData, select_samples
+from drivers.world import world_settings
 from drivers.world.imu import make_imu
 from drivers.xsens.commands import make_gnss_outputs
 from drivers.xsens.device_types import MODELS
@@ -40,7 +41,7 @@ class SimulatedSource:
             outputs = tuple(sorted((*outputs, *more)))
         self._packets = ImuPackets(imu, outputs, model)
         self._batch = batch_size(sensor, 1e9 / rate_hz)
-        settings = {name: sensor.options[name] for name in ("scene", "seed")} | {"simulated": True}
+        settings = world_settings(sensor.options) | {"simulated": True}
         self._facts = derive_facts(self._packets.outputs, settings, sensor.name)
         spec = self._facts.stream(sensor.name, rate_hz, finite=False)
         rate = find_output_rate(self._packets.outputs)

@@ -48,10 +48,10 @@ def _option_lines(table: OptionTable, prefix: str = "") -> Iterator[str]:
     for name, option in table.items():
         value = json.dumps(option.default, ensure_ascii=False)
         default = f", default {value}" if option.default is not None else ""
-        facts = "" if option.keys is not None else f" ({_format_type(option)}{default})"
+        facts = "" if option.is_table else f" ({_format_type(option)}{default})"
         yield f"{prefix}{name}{facts}{', required' if option.required else ''}"
         yield f"    {option.description}"
-        yield from _option_lines(option.keys or {}, f"{prefix}{name}.")
+        yield from _option_lines(option.keys or {}, f"{prefix}{name}{'[]' * bool(option.items)}.")
 
 
 def _format_type(option: Option) -> str:

@@ -67,6 +67,10 @@ def run(args: argparse.Namespace) -> int:
     from recorder.recording.supervisor.driver_registry import load
 
     config = load(args.config)
+    for entry in config.sensors:
+        if entry.scheme == "sim" and any((entry.options.get("clock") or {}).values()):
+            text = "an emulated device has its own clock; use it with `recorder run`, or a fault "
+            raise config.error(f"sensors.{entry.name}.clock", f"{text}clock_jump here")
     rig = {
         "sensors": [entry.for_driver() | {"driver": entry.driver} for entry in config.sensors],
         "faults": args.fault,

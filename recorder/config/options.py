@@ -44,7 +44,7 @@ class Option(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
         minimum, maximum: bounds of a number, both included.
         choices: the values allowed; empty: any.
         required: whether the key must be present.
-        keys: table of a ``map``; a map without a table has any keys.
+        keys: table of a ``map``, or of each item of a list of maps; without a table, any keys.
         items: type of a ``list``'s items; empty: any.
         words: texts allowed instead of a value of `type`.
     """
@@ -59,6 +59,11 @@ class Option(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     keys: OptionTable | None = None
     items: str = ""
     words: tuple[str, ...] = ()
+
+    @property
+    def is_table(self) -> bool:
+        """Whether a value is a mapping with known keys."""
+        return self.type == "map" and self.keys is not None
 
     def to_wire(self) -> dict[str, Any]:
         """Convert the option to a plain mapping for JSON, without attributes at their default."""
@@ -163,7 +168,7 @@ class OptionReader:
 
     def _option(self, name: str, option: Option, values: Mapping[str, Any], path: str) -> Any:
         if name in values and not self._is_absent(option, value := values[name], path):
-            if value is None and option.keys is None and not option.required:
+            if value is None and not (option.is_table or option.required):
                 return None
             try:
                 return self._value(option, value, path)
@@ -176,7 +181,7 @@ class OptionReader:
             if not any(f.key == path or suggested in f.problem for f in self.faults):
                 self.faults.append(self.fail(path, "missing; this key is required"))
             raise _MissingKeyError
-        if option.type == "path" or (option.default is None and option.keys is None):
+        if option.type == "path" or (option.default is None and not option.is_table):
             return option.default
         return self._value(option, option.default, path)
 
@@ -195,8 +200,8 @@ class OptionReader:
                 known = " or ".join((_TYPES[option.type][1], *option.words))
                 raise self.fail(key, f"{value!r} is not {known}{suggest(value, option.words)}")
             return value
-        if option.keys is not None:
-            return self._mapping(option.keys, value, key)
+        if option.is_table:
+            return self._mapping(option.keys or {}, value, key)
         kinds, name = _TYPES[option.type]
         good = isinstance(value, kinds) and isinstance(value, bool) == (kinds is bool)
         if good and option.type == "float":
@@ -205,7 +210,7 @@ class OptionReader:
         if not good:
             raise self.fail(key, f"needs {name}, not {_describe_kind(value)}")
         if option.items:
-            item = Option(option.items)
+            item = Option(option.items, keys=option.keys)
             return [self._value(item, v, f"{key}[{i}]") for i, v in enumerate(value)]
         if option.choices and value not in option.choices:
             known = ", ".join(map(str, option.choices))

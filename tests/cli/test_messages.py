@@ -59,6 +59,16 @@ def test_an_emulation_that_cannot_be_names_file_line_and_key(
     )
 
 
+def test_an_emulated_device_has_no_error_of_its_clock(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text(f'{HEAD}source: "sim:", clock: {{offset_ms: 5}}}}\n')
+    assert main(["emulate", str(config)]) == 2
+    said = capfd.readouterr().err
+    assert said.startswith(f"recorder emulate: {config}:3: sensors.imu.clock: an emulated device ")
+
+
 @pytest.mark.parametrize(
     "source",
     ["vrs:empty.vrs", pytest.param("session:nothing", marks=pytest.mark.campaign(weight=1))],

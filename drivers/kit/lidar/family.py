@@ -24,9 +24,11 @@ from drivers.kit.lidar.control import Control, Device
 from drivers.kit.lidar.decoder import PacketDecoder, Packets
 from drivers.kit.lidar.form import FormWatch
 from drivers.kit.lidar.stream import SweepStream, Times
+from drivers.kit.simulated_clock import CLOCK_OPTION
 from drivers.kit.source_driver import FindingDriver, ItemSource
 from drivers.kit.topics.connect import TOPIC_FORMS, TOPIC_OPTIONS, TOPIC_SCHEMES
-from drivers.world import SCENE_OPTION
+from drivers.world import WORLD_OPTIONS
+from drivers.world.faults import LIDAR_FAULTS, fault_option
 from drivers.world.mounts import MOUNT_OPTION
 from recorder.codecs.beams import Beams
 from recorder.codecs.streams import StreamSpec
@@ -62,7 +64,9 @@ FAMILY_OPTIONS: OptionTable = {
         "float", 5.0, "udp: silence after which the sensor is lost [s]", minimum=0.5
     ),
     "seed": Option("int", 0, "sim: seed of the world and the noise", minimum=0),
-    "scene": SCENE_OPTION,
+    **WORLD_OPTIONS,
+    "clock": CLOCK_OPTION,
+    "faults": fault_option(LIDAR_FAULTS),
     "noise": Option("float", 1.0, "sim: scale of all noise; 0: no noise", minimum=0, maximum=100),
     "mount": MOUNT_OPTION,
     **TOPIC_OPTIONS,

@@ -15,6 +15,7 @@ from drivers.kit.lidar.columns import Columns
 from drivers.kit.lidar.decoder import PacketDecoder, PacketEncoder, Packets
 from drivers.kit.lidar.family import Family
 from drivers.world import World
+from drivers.world.faults import LIDAR_FAULTS, read_faults
 from drivers.world.mounts import LIDAR, make_mount
 from drivers.world.noise import noise_seed, normal
 from drivers.world.raycast import Image
@@ -141,16 +142,21 @@ class SceneView:
         rays: of the sensor.
 
     Raises:
+        ConfigError: an invalid fault.
         SourceError: an invalid mount; the message names sensor and option.
     """
 
     def __init__(self, sensor: SensorConfig, rays: Rays) -> None:
         options, name = sensor.options, sensor.name
-        world = World(options["scene"], options["seed"])
+        world = World.of(options)
         materials = np.array([target.reflectivity for target in world.targets])
         mount = make_mount(name, options["mount"], LIDAR)
-        self._view = View(world, mount, rays, None, _REACH_M * np.sqrt(10 * materials))
         self._seed, self._noise_m = noise_seed(options["seed"], name, "lidar"), options["noise"]
+        reach_m, faults = (
+            _REACH_M * np.sqrt(10 * materials),
+            read_faults(name, options, LIDAR_FAULTS),
+        )
+        self._view = View(world, mount, rays, None, reach_m, faults, self._seed)
 
     def look(self, index: int, t_s: float) -> tuple[Floats, npt.NDArray[np.uint8]]:
         """Return distances in m, 0 without a return, and reflectivities in percent [h, w]."""

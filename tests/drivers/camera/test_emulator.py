@@ -73,6 +73,21 @@ def test_the_jpegs_are_those_of_sim_byte_for_byte(benches: Benches) -> None:
         assert after.t_ns - before.t_ns == after.t_device_ns - before.t_device_ns == 50_000_000
 
 
+def test_an_emulated_cameras_lens_has_the_faults_of_sim(benches: Benches) -> None:
+    faults = [{"kind": "night"}, {"kind": "dirt", "from_s": 0.4, "amount": 0.3}]
+    bench = benches(sensor=entry(**SMALL, faults=faults))
+    camera = bench.camera()
+    camera.open()
+    events = bench.watch(camera, 1.0)
+    camera.close()
+    found = jpegs(events)
+    with opened(driver("", "sim", **SMALL, faults=faults)) as simulated:
+        samples = [simulated.read() for _ in range(60)]
+    expected = {s.data["video.avi"][0] for s in samples if isinstance(s, Sample)}
+    assert len(found) == 21 and expected.issuperset(found)
+    assert not expected & set(sim_jpegs(60, **SMALL))
+
+
 @pytest.mark.parametrize(
     ("fault", "cause"),
     [

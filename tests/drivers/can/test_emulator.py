@@ -95,6 +95,22 @@ def test_the_driver_records_what_is_sent() -> None:
     assert (np.diff(times(items)) >= 0).all()
 
 
+def test_a_sender_of_the_simulated_bus_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = [{"kind": "silence", "from_s": 0.1, "to_s": 0.2, "amount": 210}]
+    sent: dict[bool, list[bytes]] = {}
+    for silent in (False, True):
+        emulator = CAN.emulator("sim", "", faults=faults if silent else [])
+        emulator.start()
+        packets = sent[silent] = []
+        monkeypatch.setattr(emulator, "_put", packets.append)
+        emulator.step(0)
+        emulator.step(S)
+        emulator.stop()
+    assert len(sent[False]) - len(sent[True]) == 10
+    others = [[packet for packet in sent[silent] if packet[0] != 210] for silent in (False, True)]
+    assert others[0] == others[1]
+
+
 def test_it_sends_also_while_nobody_listens() -> None:
     """Loopback refuses the next frame after one to a port at which nobody listens."""
     emulator = CAN.emulator("sim", "", rate=2000)

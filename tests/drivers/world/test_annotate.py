@@ -206,6 +206,34 @@ def test_poses_are_a_virtual_sensor_of_roverd(tmp_path: Path) -> None:
             np.testing.assert_array_equal(bundle["rot"], expected[1])
 
 
+def test_labels_of_a_late_sensor_are_true_at_its_stamps(tmp_path: Path) -> None:
+    sensors: dict[str, dict[str, Any]] = {
+        "front": {"driver": "camera", "source": "sim:", "width": 320},
+        "lidar": {"driver": "ouster", "source": "sim:"},
+    }
+    clock = {"offset_ms": 250, "drift_ppm": 100}
+    true = make_session(tmp_path / "true", sensors)
+    late = make_session(
+        tmp_path / "late", {name: entry | {"clock": clock} for name, entry in sensors.items()}
+    )
+    errors = {}
+    for name, times in (("front", CAMERA_NS), ("lidar", LIDAR_NS)):
+        errors[name] = 250_000_000 + np.rint(times * 1e-4).astype(np.int64)
+        stamps = times + errors[name] + START_MONO_NS
+        stamps.astype("<u8").tofile(late / name / "t_mono")
+    for session in (true, late):
+        annotate(session)
+    for file, name in (("_cuboids/truth.jsonl", "lidar"), ("_labels/front.jsonl", "front")):
+        expected, found = (lines(session / file)[1] for session in (true, late))
+        stamps = sorted({label.pop("t_ns") for label in found})
+        measured = sorted({label.pop("t_ns") for label in expected})
+        assert found == expected
+        assert (np.array(stamps) - measured).tolist() == errors[name].tolist()
+    with np.load(true / "_lidar/pose.npz") as one, np.load(late / "_lidar/pose.npz") as other:
+        np.testing.assert_array_equal(one["pos"], other["pos"])
+        np.testing.assert_allclose(other["t"] - one["t"], errors["lidar"] / 1e9, atol=1e-6)
+
+
 def test_annotating_twice_gives_the_same(tmp_path: Path) -> None:
     session = make_session(tmp_path / "s")
     (session / "_cuboids").mkdir()

@@ -206,6 +206,7 @@ def test_the_ground_repeats_and_reflects() -> None:
 GOLDEN = {
     "drive": "f3ac388f6ea41eb07b04e2ad5ba7d55fa7ba2e4864c0edbcb8277433c31e5191",
     "straight": "cf0daf09187ad6f3bd6f42a8acfb9675b064d09f640ee59951e9c3a9b85ac446",
+    "winding": "22dfc1db57c02db80567253304f632e3df1cae5a4e23ae2f7f7dea6ed59e85f6",
     "parked": "5fe4820d5b388246b23c3bdfb333ac2be15956ee2e5a611df6e701dae2a8f3c5",
     "ground": "348757c03e9e31a5d773ecf9f000385a17a534424ed48f4d99ae2dcd868384f5",
 }
