@@ -202,6 +202,7 @@ class Driver(ABC):
         recorded_kind: kind of stream that the kit plays for the driver from recordings in VRS and
             bags, see `drivers.kit.vrs_source` and `mcap_source`; "": the kit plays none.
         stream_suffixes: suffixes of further streams after the sensor's name (``_imu``).
+        kept_bytes: freed memory that the driver's process keeps for its next arrays.
         sim_origin_ns: of ``sim:``, the source stamp at the session's start; None: the first item's.
         receives: addresses and UDP ports of this machine at which no other driver may receive, once
             the source is open; the address "" means all.
@@ -224,6 +225,7 @@ class Driver(ABC):
     live_schemes: ClassVar[frozenset[str]] = frozenset()
     recorded_kind: ClassVar[str] = ""
     stream_suffixes: ClassVar[tuple[str, ...]] = ()
+    kept_bytes: ClassVar[int] = 0
     sim_origin_ns: ClassVar[int | None] = None
     late_ns: int = 0
     ordered: bool = False

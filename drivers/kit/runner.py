@@ -48,6 +48,7 @@ from recorder.bus.messages import AnnouncedSession as Session
 from recorder.codecs.streams import StreamSpec
 from recorder.common.clock import Clock, SignalEvent, SystemClock
 from recorder.common.errors import ConfigError, DeviceError, RecorderError, StreamChangedError
+from recorder.common.memory import keep_freed_memory
 from recorder.common.process_setup import die_with_parent, end_visibly, freeze_gc
 from recorder.config.driver_schema import DATASET_SCHEMES, DriverSchema
 from recorder.config.options import check_options
@@ -155,6 +156,8 @@ def _main(driver_class: type[Driver], argv: list[str]) -> int:
         end_visibly()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; the supervisor decides
         freeze_gc()
+        if driver_class.kept_bytes:
+            keep_freed_memory(driver_class.kept_bytes)
         return Runner(driver, args.bus, SystemClock()).run()
     except RecorderError as error:
         if args.verb == "run":

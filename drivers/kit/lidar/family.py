@@ -362,6 +362,7 @@ class FamilyDriver(FindingDriver):
     _recorded_ns: int | None = None  # first stamp of the session whose packets are played
     live_schemes: ClassVar[frozenset[str]] = frozenset({"udp", *TOPIC_SCHEMES})
     sim_origin_ns = 1_700_000_000_000_000_000
+    kept_bytes = 32 << 20  # some sweeps of 128 channels with two returns
 
     def open(self) -> Sequence[StreamSpec]:
         """Open the source; a SourceError names the file and its fault."""

@@ -18,12 +18,9 @@ from drivers.kit.udp_socket import Batch, UdpReceiver, is_multicast, make_cap_wa
 from recorder.codecs.streams import StreamSpec
 from recorder.common.clock import SystemClock, read_clocks
 from recorder.common.errors import DeviceError, SourceError
-from recorder.common.memory import keep_freed_memory
 
 _READ_S: Final = 0.2
 _PACKET_BYTES: Final = 1500
-_KEPT_BYTES: Final = 32 << 20
-"""Freed memory for some sweeps of a lidar with 128 channels and two returns."""
 
 
 def _select(
@@ -53,7 +50,6 @@ class LiveSource(SocketSource):
 
     def __init__(self, family: Family, control: Control | None = None) -> None:
         super().__init__(family.sensor)
-        keep_freed_memory(_KEPT_BYTES)
         self._family = family
         self._stream: PacketStream | None = None
         self._device = np.empty(0, np.uint8)

@@ -355,6 +355,8 @@ class Supervisor:
             if isinstance(question.answer, Status) and question.session:
                 self._session_status = question.answer
                 self._enter_session(question.session)
+            else:
+                self._take_early()
         if (question := self._close_question) is not None and question.done:
             self._close_question = None
             if question.answer is not None:
@@ -389,6 +391,9 @@ class Supervisor:
                 stepped = [] if sensor.stepped is None else [sensor.stepped]
                 for report in [*stepped, *sensor.frozen.values()]:
                     self._take_report(sensor, report)
+        self._take_early()
+
+    def _take_early(self) -> None:
         early, self._early = self._early, []
         for sensor, report in early:
             self._take_report(sensor, report)
@@ -503,9 +508,11 @@ class Supervisor:
                     self.progress.update_idle(sensor)
             case "device":
                 self._on_device(sensor, report["state"], report.get("message") or "")
+            case "fault" if self._is_early(sensor) and self._plan_question is not None:
+                self._early.append((sensor, report))
             case "fault":
                 self._on_fault(sensor, report)
-            case "event" if self.session is None and not sensor.entry.live:
+            case "event" if self._is_early(sensor):
                 self._early.append((sensor, report))
             case "event" if report["stream"] or report["detail"] not in self.faults:
                 # Every sensor of a recording reports an event that has no stream.
@@ -521,6 +528,10 @@ class Supervisor:
                 self.record_event(**{key: value for key, value in report.items() if key != "event"})
             case "exit" if not sensor.alive:  # otherwise the report is from the previous process
                 self._on_exit(sensor, report["code"], report.get("last", ""))
+
+    def _is_early(self, sensor: Sensor) -> bool:
+        """Return whether a report may be of the session that the writer has not answered for."""
+        return self.session is None and not sensor.entry.live
 
     def _on_device(self, sensor: Sensor, state: str, message: str) -> None:
         before, sensor.device = sensor.device, state

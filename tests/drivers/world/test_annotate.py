@@ -301,8 +301,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_the_documented_lines_are_those_that_are_written(tmp_path: Path) -> None:
     session = make_session(tmp_path / "s")
     annotate(session)
-    text = (PROJECT / "docs/labels.md").read_text()
-    shown = [json.loads(block.partition("```")[0]) for block in text.split("```json\n")[1:]]
+    _, cuboids_on = (PROJECT / "docs/labels.md").read_text().split("\n## `_cuboids/SET.jsonl`\n")
+    of_both = cuboids_on.partition("\n## `_labels/CAMERA/")[0]
+    shown = [json.loads(block.partition("```")[0]) for block in of_both.split("```json\n")[1:]]
     cuboids, boxes_ = (
         lines(session / name) for name in ("_cuboids/truth.jsonl", "_labels/front.jsonl")
     )

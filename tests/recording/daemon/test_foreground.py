@@ -93,6 +93,19 @@ def test_a_duration_is_over_although_a_device_is_away(bench: Bench) -> None:
     assert 6 < bench.elapsed_s < 8
 
 
+def test_a_fault_before_the_writers_answer_is_one_of_the_session(bench: Bench) -> None:
+    """A source that plays as fast as it can fails before the supervisor knows of the session."""
+    bench.foreground.arm()
+    bench.writer.late = True
+    question = bench.foreground.begin(bench.plan)
+    bench.children["lidar"].report("fault", message="lidar: another shape came", exit_code=3)
+    bench.foreground.turn(0.0)
+    assert bench.foreground.session is None
+    bench.writer.late = False
+    bench.foreground._wait_for(question)
+    assert bench.run(3, bench.foreground.stop).faults == ["lidar: another shape came"]
+
+
 def fail(bench: Bench, **faults: tuple[dict[str, Any] | None, int]) -> None:
     """Have drivers end while they open their source: by sensor, what they report, their code."""
 
