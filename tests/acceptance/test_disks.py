@@ -130,6 +130,7 @@ def check_committed(disk: Disk) -> None:
     np.testing.assert_array_equal(seq, np.arange(samples))
 
 
+@pytest.mark.campaign
 def test_a_disk_that_the_session_fills(disk: Disk, tmp_path: Path) -> None:
     config = write_config(tmp_path / "c.yaml", f"{RADAR}\n{IMU}")
     if is_seen_by_commit(disk, disk.run(MOUNT, config, "--name", "new", "--duration", 30)):

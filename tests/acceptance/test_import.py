@@ -119,6 +119,7 @@ def test_a_ros_2_bag_becomes_a_session_with_its_own_times(tmp_path: Path) -> Non
     assert header(session)["metadata"]["imported"]["topics"]["front"] == "/front/image_raw"
 
 
+@pytest.mark.campaign
 def test_selected_topics_of_a_damaged_recording(tmp_path: Path) -> None:
     sent = [compressed("/c", jpeg(at), START_NS + at * FRAME_NS) for at in range(30)]
     sent[3] = compressed("/c", b"not a picture", sent[3].log_ns)
@@ -261,6 +262,7 @@ def test_a_clock_that_was_set_back_is_reported_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("write", [write_mcap, write_sqlite])
+@pytest.mark.campaign
 def test_transforms_of_a_driving_vehicle_become_mounts_and_poses(
     tmp_path: Path, write: Callable[[Path, list[Sent]], Path]
 ) -> None:

@@ -41,6 +41,8 @@ LIDARS = {
     "lidar_dual": ("OS-0-32-U1_v2.2.0_1024x10.pcap", "OS-0-32-U1_v2.2.0_1024x10.json"),
 }
 
+pytestmark = pytest.mark.campaign(weight=4)
+
 
 def test_the_run_ends_by_itself_with_everything(recordings: Recorded) -> None:
     session, ran = recordings

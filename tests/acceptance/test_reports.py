@@ -34,6 +34,7 @@ def test_a_recording_has_its_report_and_the_root_its_index(tmp_path: Path) -> No
     assert_sound(tmp_path / "root/s")
 
 
+@pytest.mark.campaign
 def test_no_finalize_makes_none_and_no_later_daemon_does(tmp_path: Path) -> None:
     ran = record(tmp_path, "--no-finalize", "--format", "json")
     assert (ran.code, ran.result["report"]) == (0, None)
@@ -42,6 +43,7 @@ def test_no_finalize_makes_none_and_no_later_daemon_does(tmp_path: Path) -> None
     assert due is not None and not due.unfinished
 
 
+@pytest.mark.campaign
 def test_a_report_that_fails_is_told_and_costs_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -148,6 +148,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(tmp_path)
 
 
+@pytest.mark.campaign
 def test_drivers_that_fail_in_open_stop_nobody_else(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ def recorder(folder: Path, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.campaign
 def test_a_session_is_recorded_beside_folders_named_as_modules(folder: Path) -> None:
     result = json.loads(
         recorder(folder, "run", "rig.yaml", "--duration", "0.3", "--format", "json")

@@ -244,6 +244,7 @@ def test_together_drivers_answer_as_they_do_alone(fakes: Path, commands: list[li
     assert answers() == together
 
 
+@pytest.mark.campaign
 def test_a_source_that_does_not_open_in_time_holds_up_no_other(fakes: Path) -> None:
     entries = [entry(name="a", driver="fakes.stuck"), entry(name="b")]
     for limit_s in (1.0, 5.0, 25.0, 125.0):  # a busy machine is slow

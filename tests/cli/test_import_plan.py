@@ -156,6 +156,7 @@ def test_installed_drivers_decide_what_topics_become(bag: Path) -> None:
     assert {*OLD_DRIVERS, *lidars, "imu", "lidar"} == PLAYERS
 
 
+@pytest.mark.campaign
 def test_only_topics_with_control_characters_have_no_sensor(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,6 +38,7 @@ def test_a_few_hundred_crash_states_recover() -> None:
     assert {"killed", "power", "power, recovering, power"} <= tally.kinds.keys()
 
 
+@pytest.mark.campaign
 def test_the_same_seed_gives_the_same_states() -> None:
     one, other = (crashes.run_seed(5, per_op=1, every=12, steps=12) for _ in range(2))
     assert one == other

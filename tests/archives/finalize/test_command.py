@@ -227,6 +227,7 @@ def test_configured_archives(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         configured_steps(config(tmp_path, "[{ncore: {stor: folder}}]"))
 
 
+@pytest.mark.campaign
 def test_a_session_is_packed_by_a_process_that_gives_way(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -194,6 +194,7 @@ def test_pictures_may_be_decoded_too() -> None:
     assert all(isinstance(shot.picture, np.ndarray) for shot in shots)
 
 
+@pytest.mark.campaign
 def test_reports_and_a_bye_come_at_the_second_port() -> None:
     from tests.drivers.camera.test_copy import sender_report
 

@@ -124,6 +124,7 @@ def live(
         yield running.enter_context(contextlib.closing(made))
 
 
+@pytest.mark.campaign
 def test_a_receiver_behind_tcp_is_recorded() -> None:
     with live(recorded={"latency_ms": DELAY_NS / 1e6}, rate=20.0, noise=0.0) as recorded:
         (spec,) = recorded.open()
@@ -147,6 +148,7 @@ def test_a_receiver_behind_tcp_is_recorded() -> None:
     assert in_order(items) and (times(items) < time.monotonic_ns()).all()
 
 
+@pytest.mark.campaign
 def test_what_a_receiver_loses_is_counted() -> None:
     with live(Fault("corrupt", rate=0.2), rate=20.0) as recorded:
         recorded.open()

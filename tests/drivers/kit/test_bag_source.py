@@ -75,6 +75,7 @@ def test_packets_of_a_lidar_play_from_sqlite(tmp_path: Path) -> None:
     assert len(wanted[1]) == 3
 
 
+@pytest.mark.campaign
 def test_each_driver_that_plays_mcap_plays_bags() -> None:
     schemas = [driver_schema(name) for name in available_drivers()]
     bags = [schema.name for schema in schemas if "bag" in schema.schemes]

@@ -194,6 +194,7 @@ def test_frames_that_the_radar_left_out_are_counted(monkeypatch: pytest.MonkeyPa
         assert valid(sample) == 1 and (iq(sample) == k + 1).all()
 
 
+@pytest.mark.campaign
 def test_a_stalled_radar_is_reset_and_goes_on(tmp_path: Path) -> None:
     path, truth = recording(tmp_path, 60)
     with Rig("file", path, ("stall@0.1+600",)) as rig:
@@ -216,6 +217,7 @@ def test_a_stalled_radar_is_reset_and_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", ["reboot", "unplug"])
+@pytest.mark.campaign
 def test_a_radar_that_goes_away_comes_back(tmp_path: Path, fault: str) -> None:
     path, _ = recording(tmp_path, 60)
     with Rig("file", path, (f"{fault}@0.1+0.6",)) as rig:

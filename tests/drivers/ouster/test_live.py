@@ -161,6 +161,7 @@ def test_a_capture_through_the_emulator_gives_what_pcap_gives(
     assert columns_told(items) == columns_told(expected)
 
 
+@pytest.mark.campaign
 def test_counted_loss_is_injected_loss(sensor: Sensor) -> None:
     emulator = sensor(Fault("loss", 0.2, 1.3, rate=0.1), Fault("loss", 0.7, count=60))
     items = record(emulator, until(emulator, 1.8), speed=1)
@@ -341,6 +342,7 @@ def test_alerts_are_told_and_named(sensor: Sensor) -> None:
     assert next(s for s in told if "alerts" in s)["alerts"][0]["msg"] == "too warm"
 
 
+@pytest.mark.campaign
 def test_packets_alone(tmp_path: Path) -> None:
     info = make_info()
     metadata = write_metadata(tmp_path, info)

@@ -55,6 +55,7 @@ def has(emulator: OusterEmulator) -> dict[str, Any]:
     return {name: api_of(emulator).settings[name] for name in WANTED}
 
 
+@pytest.mark.campaign
 def test_open_does_not_wait_for_a_late_answer_and_gets_it(
     emulator: OusterEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

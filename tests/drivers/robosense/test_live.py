@@ -78,6 +78,7 @@ def test_a_lidar_is_recorded_by_what_it_tells(host: bool) -> None:
         assert len(ports) == 2 and driver.sensor.options["difop_port"] in ports
 
 
+@pytest.mark.campaign
 def test_lost_packets_are_counted_by_numbers_or_gaps() -> None:
     for model in ("Airy", "Helios"):
         with emulated(Fault("loss", rate=0.03), model=model, imu=False) as (emulator, driver):
@@ -109,6 +110,7 @@ def test_the_imu_of_an_airy_is_recorded() -> None:
     assert steps_ns.min() > 4_000_000 and not losses(items)
 
 
+@pytest.mark.campaign
 def test_a_silent_or_wrong_address_is_named() -> None:
     port = free_port()
     driver = make_driver(RobosenseDriver, "lidar", "udp", f"127.0.0.1:{port}", difop_port=port + 1)

@@ -157,6 +157,7 @@ def test_a_configuration_that_is_kept_is_recorded() -> None:
     )
 
 
+@pytest.mark.campaign
 def test_lost_messages_lose_positions() -> None:
     faults = [Fault("stall", at_s=0.3, duration_s=0.45), Fault("loss", at_s=1.2, count=12)]
     with MtiRig(faults, model="MTi-G-710") as rig:
@@ -170,6 +171,7 @@ def test_lost_messages_lose_positions() -> None:
     assert {lost.cause for lost in losses(items)} == {"device"}
 
 
+@pytest.mark.campaign
 def test_a_restart_of_the_device_does_not_disturb_positions() -> None:
     with MtiRig([Fault("clock_jump", at_s=0.5, value=-0.7)], model="MTi-680G") as rig:
         rig.driver.open()

@@ -327,6 +327,7 @@ def test_a_crash_before_a_recordings_first_word_is_followed_by_its_next_part(
         assert rig.sessions == ["tour", "tour_p002"]
 
 
+@pytest.mark.campaign
 def test_clients_of_the_metrics_take_a_bounded_number_of_threads() -> None:
     with MetricsServer(0, lambda: "x 1\n") as server:
         held = []

@@ -284,6 +284,7 @@ async def test_clients_beyond_the_limit_are_refused_until_one_leaves() -> None:
                 await third.note("hello")
 
 
+@pytest.mark.campaign
 async def test_a_stalled_browser_is_disconnected_and_others_see_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -85,6 +85,7 @@ async def test_odd_requests_are_refused(head: str, expected: set[int]) -> None:
         assert b"/tmp" not in answer.body and b"recorder/viewers/live" not in answer.body
 
 
+@pytest.mark.campaign
 async def test_a_connection_that_sends_no_request_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -207,6 +207,7 @@ def test_damage_is_named_and_the_rest_is_played(recorded: Path, tmp_path: Path) 
     assert "recorder view: camera: video.avi holds" in result["err"]
 
 
+@pytest.mark.campaign
 def test_a_session_that_is_being_recorded_is_viewed_with_the_lowest_priority(
     tmp_path: Path,
 ) -> None:

@@ -217,6 +217,7 @@ async def test_a_viewer_that_sends_only_garbage_is_disconnected() -> None:
         assert closed.value.rcvd.code == 1008
 
 
+@pytest.mark.campaign
 async def test_a_stalled_viewer_holds_a_bounded_number_of_bytes_and_is_disconnected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
